@@ -1,0 +1,62 @@
+"""Names that operator, routers, dashboards and users share: conditions, reasons, headers, metrics, labels.
+
+One spelling, in one place; a name here is part of the API and changes only with a note in the changelog.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# Response headers of the router.
+HEADER_ENGINE: Final = "x-headrace-engine"
+HEADER_REASON: Final = "x-headrace-reason"
+HEADER_TABLE: Final = "x-headrace-table"
+HEADER_REQUEST_ID: Final = "x-request-id"
+# Set by the openai and anthropic packages on their own retries.
+HEADER_CLIENT_RETRY: Final = "x-stainless-retry-count"
+# Obeyed by the openai and anthropic packages: do not retry a refusal.
+HEADER_SHOULD_RETRY: Final = "x-should-retry"
+
+# Labels on objects the operator makes.
+LABEL_POLICY_UID: Final = "headrace.dev/policy-uid"
+LABEL_POLICY: Final = "headrace.dev/policy"
+LABEL_FRONTEND: Final = "headrace.dev/frontend"
+LABEL_MANAGED: Final = "headrace.dev/managed-by"
+
+# Break-glass annotations.
+ANNOTATION_FREEZE_UNTIL: Final = "headrace.dev/freeze-until"
+ANNOTATION_DRAIN_UNTIL: Final = "headrace.dev/drain-until"
+ANNOTATION_WHY: Final = "headrace.dev/why"
+
+# Condition types.
+READY: Final = "Ready"
+RECONCILING: Final = "Reconciling"
+STALLED: Final = "Stalled"
+SIGNALS_FRESH: Final = "SignalsFresh"
+SOLVED: Final = "Solved"
+CAPACITY_SUFFICIENT: Final = "CapacitySufficient"
+PUBLISHED: Final = "Published"
+
+# Metrics that routers write and the operator reads (demand), or that dashboards show.
+METRIC_OFFERED: Final = "headrace_offered_requests_total"
+METRIC_OFFERED_INPUT_TOKENS: Final = "headrace_offered_input_tokens_total"
+METRIC_OFFERED_OUTPUT_TOKENS: Final = "headrace_offered_output_tokens_total"
+METRIC_CLIENT_RETRIES: Final = "headrace_client_retries_total"
+METRIC_REQUESTS: Final = "headrace_requests_total"
+METRIC_SHED: Final = "headrace_shed_total"
+METRIC_RETRIES: Final = "headrace_retries_total"
+METRIC_IN_FLIGHT: Final = "headrace_in_flight_requests"
+METRIC_TTFT: Final = "headrace_time_to_first_token_seconds"
+METRIC_DURATION: Final = "headrace_request_duration_seconds"
+METRIC_TABLE_REVISION: Final = "headrace_table_revision"
+METRIC_TABLE_ISSUED: Final = "headrace_table_issued_timestamp_seconds"
+METRIC_TABLE_REJECTS: Final = "headrace_table_rejects_total"
+METRIC_HEARTBEAT_AGE: Final = "headrace_operator_heartbeat_age_seconds"
+METRIC_EJECTED: Final = "headrace_ejected_endpoints"
+
+# Label names on router metrics; namespace, pod, job, instance, service and endpoint are renamed by scraping.
+LABELS_DEMAND: Final = ("policy_namespace", "policy", "frontend", "model", "priority", "prompt_class")
+
+# Files beside the tables in standalone mode.
+HEARTBEAT_FILE: Final = "heartbeat"
+HEARTBEAT_STALE_SECONDS: Final = 60.0

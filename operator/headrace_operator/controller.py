@@ -1,0 +1,1 @@
+"""The level-triggered loop that joins loader, decision and publisher."""
