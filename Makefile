@@ -5,18 +5,66 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV ?= .venv
 BIN := $(VENV)/bin
+PURE := headrace_operator.estimators headrace_operator.snapshot headrace_operator.profiles \
+	headrace_operator.optimizer headrace_operator.strategies headrace_operator.decision headrace_router.core
 
-.PHONY: help
 help: ## list the commands
-	@awk -F':.*## ' '/^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2} /^## /{print substr($$0, 4)}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^## /{print substr($$0, 4)} /^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-## Set-up
-.PHONY: dev
+## Use
+demo: $(VENV)/.demo ## real requests from a real trace, routed by a linear programme; no Kubernetes needed
+	$(BIN)/headrace demo $(DEMO_ARGS)
+
+## Test
+check: lint types layers ## what runs in under two minutes: lint, types, layers, unit, property, golden tests
+	$(BIN)/pytest -q tests/unit tests/property tests/golden
+
+test: check ## what every change must pass: check, integration and end-to-end tests
+	$(BIN)/pytest -q tests/integration tests/simulation tests/e2e
+
+test-long: dev ## what takes longer, in parts of under ten minutes; before an issue closes
+	hack/dev/test_long.sh $(BIN)
+
+lint: dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: dev
+	$(BIN)/mypy
+
+layers: dev
+	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+
+coverage: dev ## branch coverage of the pure packages
+	$(BIN)/pytest -q tests/unit tests/property tests/golden $(foreach package,$(PURE),--cov=$(package)) \
+		--cov-branch --cov-report=term-missing:skip-covered
+
+## Measure
+bench-lp: dev ## a tick of the linear programme, beside scipy and PuLP rebuilt each time, in one run
+	$(BIN)/python hack/bench/bench_lp.py $(BENCH_ARGS)
+
+bench-pick: dev ## one pick of the router's selection core, in microseconds
+	$(BIN)/python hack/bench/bench_pick.py $(BENCH_ARGS)
+
+## Work on it
 dev: $(VENV)/.dev ## the full development environment in .venv
 
-.PHONY: lock
+manifests: dev ## write the CRDs and the API reference anew from the types
+	$(BIN)/python -m headrace_api.crd
+
+format: dev ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+golden: dev ## write golden texts anew; read the difference before you commit it
+	$(BIN)/pytest -q tests/golden --update-golden
+
 lock: ## write requirements/*.txt anew: versions and hashes, no addresses
 	hack/dev/lock.sh
+
+clean: ## remove what the other commands made in this checkout
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage*
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.demo: requirements/all.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/all.txt
@@ -25,3 +73,6 @@ $(VENV)/.demo: requirements/all.txt pyproject.toml hack/dev/venv.sh
 $(VENV)/.dev: requirements/dev.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
+
+.PHONY: help demo check test test-long lint types layers coverage bench-lp bench-pick dev manifests format golden \
+	lock clean

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# test_long.sh BIN: the long tests, part by part; a part that passed at this commit isn't run again (delete
+# build/long to run all). Each part stays under ten minutes.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+bin=$1
+commit=$(git rev-parse --short HEAD 2>/dev/null || echo none)
+[ -z "$(git status --porcelain 2>/dev/null)" ] || commit=$commit-dirty
+done_dir=build/long/$commit
+mkdir -p "$done_dir"
+failed=0
+part() {
+  local name=$1
+  shift
+  if [ -e "$done_dir/$name" ] && [[ $commit != *-dirty ]]; then
+    echo "== $name: passed at $commit before"
+    return
+  fi
+  echo "== $name"
+  if "$@"; then touch "$done_dir/$name"; else echo "== $name: FAILED"; failed=1; fi
+}
+part unit-property "$bin/pytest" -q -m long tests/unit tests/property tests/golden
+part integration "$bin/pytest" -q -m long tests/integration
+part e2e "$bin/pytest" -q -m long tests/e2e
+exit $failed
