@@ -33,7 +33,7 @@ types: dev
 	$(BIN)/mypy
 
 layers: dev
-	$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 coverage: dev ## branch coverage of the pure packages
 	$(BIN)/pytest -q tests/unit tests/property tests/golden $(foreach package,$(PURE),--cov=$(package)) \
