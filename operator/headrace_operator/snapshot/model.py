@@ -36,7 +36,8 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
 
     ready: replicas, the hard capacity C_j. penalty, ramp, trim, staleness: factors of the soft capacity c_j.
     hit_share: measured prefix-hit share, 0 where unknown. background: work on it that is not ours, replica-s/s.
-    alive: False once liveness is known to be lost. state: the spec's, or Draining by annotation.
+    alive: False once liveness is known to be lost. state: the spec's, or Draining by annotation (message says which
+    and why).
     """
 
     id: str
@@ -46,6 +47,7 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
     ready_origin: Origin = "Declared"
     alive: bool = True
     state: Literal["Active", "Draining", "Disabled"] = "Active"
+    message: str = ""
     penalty: Factor = Factor(value=1.0)
     ramp: Factor = Factor(value=1.0)
     trim: Factor = Factor(value=1.0)
@@ -55,7 +57,11 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
 
 
 class PolicyState(SnapshotStruct, frozen=True, kw_only=True):
-    """One policy: identity and spec. frozen: its last table stays (break-glass)."""
+    """One policy: identity and spec. frozen: its last table stays (break-glass).
+
+    served: (base model, served name) of everything it rules, adapters of the selected engines included. conflicts:
+    (front-end, model, policy id) where an older Enforce policy rules instead. message: what break-glass says.
+    """
 
     id: str
     uid: str
@@ -63,6 +69,9 @@ class PolicyState(SnapshotStruct, frozen=True, kw_only=True):
     created: str = ""
     spec: RoutingPolicySpec
     frozen: bool = False
+    served: tuple[tuple[str, str], ...] = ()
+    conflicts: tuple[tuple[str, str, str], ...] = ()
+    message: str = ""
 
 
 class SourceDemand(SnapshotStruct, frozen=True, kw_only=True):

@@ -21,11 +21,16 @@ class SignalStruct(
 
 
 class Reading(SignalStruct, frozen=True, kw_only=True):
-    """One measured value: its age in seconds, and its standard deviation where an estimator gives one."""
+    """One measured value: its age in seconds, and its standard deviation where an estimator gives one.
+
+    interval: seconds between samples of its series as seen from their timestamps (0: unknown); slow series are held
+    for longer before they count as stale.
+    """
 
     value: Finite
     age: Finite = 0.0
     deviation: Finite = 0.0
+    interval: Finite = 0.0
 
 
 class Share(SignalStruct, frozen=True, kw_only=True):
@@ -71,7 +76,8 @@ class EngineSignal(SignalStruct, frozen=True, kw_only=True):
     """What was measured of one engine (id ``namespace/name``).
 
     alive: False when liveness is known to be lost, None when unknown. request_rate: requests/s seen by the engine
-    itself, ours and others'. hit_share: measured prefix-hit share of prompt tokens.
+    itself, ours and others'. background: the part of it that our routers did not send, requests/s. hit_share: measured
+    prefix-hit share of prompt tokens.
     """
 
     engine: str
@@ -84,6 +90,7 @@ class EngineSignal(SignalStruct, frozen=True, kw_only=True):
     kv_usage: Reading | None = None
     request_rate: Reading | None = None
     hit_share: Reading | None = None
+    background: Reading | None = None
     penalty: Factor | None = None
     trim: Factor | None = None
     ramp: Factor | None = None
