@@ -36,6 +36,9 @@ SIGNALS_FRESH: Final = "SignalsFresh"
 SOLVED: Final = "Solved"
 CAPACITY_SUFFICIENT: Final = "CapacitySufficient"
 PUBLISHED: Final = "Published"
+WEIGHTS_REALIZED: Final = "WeightsRealized"
+AVAILABLE: Final = "Available"
+PENALIZED: Final = "Penalized"
 
 # Metrics that routers write and the operator reads (demand), or that dashboards show.
 METRIC_OFFERED: Final = "headrace_offered_requests_total"
