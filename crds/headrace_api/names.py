@@ -44,6 +44,7 @@ PENALIZED: Final = "Penalized"
 METRIC_OFFERED: Final = "headrace_offered_requests_total"
 METRIC_OFFERED_INPUT_TOKENS: Final = "headrace_offered_input_tokens_total"
 METRIC_OFFERED_OUTPUT_TOKENS: Final = "headrace_offered_output_tokens_total"
+METRIC_ENDED: Final = "headrace_ended_requests_total"  # the requests behind the two token counters
 METRIC_CLIENT_RETRIES: Final = "headrace_client_retries_total"
 METRIC_REQUESTS: Final = "headrace_requests_total"
 METRIC_SHED: Final = "headrace_shed_total"
