@@ -88,10 +88,9 @@ def check(spec: WorkloadSpec) -> None:
     if spec.length_divisor not in (1, 2, 4, 8, 16, 32):
         raise ValueError(f"length divisor: {spec.length_divisor}; right would be 1, 2, 4, 8, 16 or 32")
     for surge in spec.surges:
-        if surge.start < 0 or surge.end < surge.start or surge.factor <= 0:
-            raise ValueError(
-                f"surge of {surge.frontend}: {surge}; right would be 0 <= start <= end and a factor above 0"
-            )
+        if not 0 <= surge.start <= surge.end <= 86_400 or not 0 < surge.factor <= 100:
+            right = "0 <= start <= end <= 86400 and a factor above 0, at most 100"
+            raise ValueError(f"surge of {surge.frontend}: {surge}; right would be {right}")
 
 
 def home(session: int, frontends: Sequence[FrontendShare]) -> str:
