@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from importlib.metadata import EntryPoint, entry_points, version
 from typing import Any
 
+from headrace_cli import completion
+
 GROUP = "headrace.commands"
 ORDER = ("plan", "explain", "run", "router", "demo")
+# The exit codes of headrace_api.commands, which this program must not import.
+EXIT_DONE, EXIT_INPUT, EXIT_ENVIRONMENT, EXIT_INTERRUPTED = 0, 2, 3, 130
 
 
 def commands() -> list[EntryPoint]:
@@ -27,8 +31,8 @@ def load(point: EntryPoint) -> Any:
     """The command behind an entry point, or None when its part of the distribution is not installed."""
     try:
         return point.load()
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").startswith("headrace_") and os.environ.get("HEADRACE_DEBUG"):
+    except ModuleNotFoundError:
+        if os.environ.get("HEADRACE_DEBUG"):
             raise
         return None
 
@@ -47,7 +51,21 @@ def build_parser() -> argparse.ArgumentParser:
         sub = subparsers.add_parser(point.name, help=command.help, description=command.help)
         command.add_arguments(sub)
         sub.set_defaults(_run=command.run)
+    _add_completion(subparsers)
     return parser
+
+
+def _add_completion(subparsers: Any) -> None:
+    """The one command that the program itself has: a completion script for the user's shell."""
+    about = "print a shell's completion script: source <(headrace completion bash)"
+    sub = subparsers.add_parser("completion", help=about, description=about)
+    sub.add_argument("shell", choices=completion.SHELLS)
+
+    def run(arguments: argparse.Namespace) -> int:
+        print(completion.script(arguments.shell, subparsers.choices), end="")
+        return 0
+
+    sub.set_defaults(_run=run)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -56,24 +74,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     run = getattr(arguments, "_run", None)
     if run is None:
-        parser.print_help()
-        return 2
+        parser.print_help(sys.stderr)
+        return EXIT_INPUT
     try:
         return int(run(arguments))
     except KeyboardInterrupt:
-        return 130
+        return EXIT_INTERRUPTED
     except BrokenPipeError:
+        # The reader (head, less) has gone: nothing is wrong, and the interpreter's own flush must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return EXIT_DONE
     except Exception as error:
         if os.environ.get("HEADRACE_DEBUG"):
             raise
-        faults = getattr(error, "faults", None)
-        if faults is not None:
-            print("\n".join(faults), file=sys.stderr)
-            return 2
+        return _report(error)
+
+
+def _report(error: Exception) -> int:
+    """Say what failed in words; an InputError lists its faults, anything else is the environment's or a bug."""
+    faults = getattr(error, "faults", None)
+    if faults is not None:
+        print("\n".join(faults), file=sys.stderr)
+        return EXIT_INPUT
+    if type(error).__name__ == "EnvironmentFailed" or isinstance(error, OSError):
         print(f"headrace: {error}", file=sys.stderr)
-        return 3
+    else:
+        print(f"headrace: {type(error).__name__}: {error} (HEADRACE_DEBUG=1 shows where)", file=sys.stderr)
+    return EXIT_ENVIRONMENT
 
 
 if __name__ == "__main__":
