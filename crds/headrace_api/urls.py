@@ -42,7 +42,7 @@ def normal_url(text: str) -> str:
     if "@" in authority:
         raise ValueError(f"{shown} carries credentials; right would be the address alone, and endpoints.auth")
     if scheme is None:
-        raise ValueError(f'{shown} has no scheme; right would be "http://host:port" or "https://host:port"')
+        raise ValueError(f'{shown} has no scheme; right would be "http://{_authority(shown, "http", authority)}"')
     if scheme.lower() not in ("http", "https"):
         raise ValueError(f"{shown} has an unknown scheme; right would be http or https")
     base = f"{scheme.lower()}://{_authority(shown, scheme.lower(), authority)}"
@@ -65,7 +65,9 @@ def endpoint_url(address: str, port: int, scheme: str = "http") -> str:
 
 def without_credentials(text: str) -> str:
     """The text as a message may show it: quoted, cut to a line's part, user and password left out."""
-    start, scheme_end, rest = text.rpartition("://")
+    start, scheme_end, rest = text.partition("://")
+    if not scheme_end:
+        start, rest = "", text
     secret, at, host = rest.rpartition("@")
     shown = f"{start}{scheme_end}…@{host}" if at and secret else text
     return json.dumps(shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + "…", ensure_ascii=False)
