@@ -20,6 +20,8 @@ Phase = Literal["Normal", "Suspect", "Penalized", "Recovering"]
 TTFT_MARGIN: Final = 1.5
 # Above this utilisation a queue is what the load does, not what the engine does.
 TTFT_BELOW: Final = 0.9
+# Gaps between tokens that say as much as one time to first token: few requests make many of them.
+TOKENS_A_REQUEST: Final = 10.0
 FLOOR: Final = 0.05
 # Factors are multiples of this; a new one replaces the old only when it is further away than that.
 STEP: Final = 0.05
@@ -48,13 +50,15 @@ class PenaltyRules:
 class Measured:
     """One engine over the window that ends at ``at``: measured over expected latency (None: unknown), and errors.
 
-    requests: observations of first tokens. utilization: of its capacity, by its own counters.
+    requests, tokens: observations of first tokens and of gaps between tokens. utilization: of its capacity, as its own
+    counters show.
     """
 
     at: float
     ttft_ratio: float | None = None
     tbot_ratio: float | None = None
     requests: float = 0.0
+    tokens: float = 0.0
     utilization: float = 0.0
     error_share: float | None = None
     finished: float = 0.0
@@ -89,18 +93,11 @@ def judge(measured: Measured, peers: Iterable[Measured], rules: PenaltyRules, *,
     failing = _failing(measured, others, rules)
     if failing is not None:
         return failing
-    if measured.requests < rules.min_requests:
-        return Verdict("Unclear")
-    slow = [
-        signal
-        for signal in (
-            _slowness("TBOT", measured.tbot_ratio, [peer.tbot_ratio for peer in others], 1.0, rules, penalized),
-            _slowness(
-                "TTFT", _queueless(measured), [_queueless(peer) for peer in others], TTFT_MARGIN, rules, penalized
-            ),
-        )
-        if signal is not None
-    ]
+    tbot = _slowness("TBOT", _tbot(measured, rules), [_tbot(peer, rules) for peer in others], 1.0, rules, penalized)
+    ttft = _slowness(
+        "TTFT", _ttft(measured, rules), [_ttft(peer, rules) for peer in others], TTFT_MARGIN, rules, penalized
+    )
+    slow = [verdict for verdict in (tbot, ttft) if verdict is not None]
     bad = [verdict for verdict in slow if verdict.kind == "Bad"]
     if bad:
         return min(bad, key=lambda verdict: verdict.factor)
@@ -108,8 +105,14 @@ def judge(measured: Measured, peers: Iterable[Measured], rules: PenaltyRules, *,
     return Verdict("Good" if good else "Unclear")
 
 
-def _queueless(measured: Measured) -> float | None:
-    return measured.ttft_ratio if measured.utilization < TTFT_BELOW else None
+def _tbot(measured: Measured, rules: PenaltyRules) -> float | None:
+    enough = measured.tokens >= TOKENS_A_REQUEST * rules.min_requests
+    return measured.tbot_ratio if enough else None
+
+
+def _ttft(measured: Measured, rules: PenaltyRules) -> float | None:
+    enough = measured.requests >= rules.min_requests
+    return measured.ttft_ratio if enough and measured.utilization < TTFT_BELOW else None
 
 
 def _slowness(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from statistics import median
 from typing import Final, Literal, NamedTuple
 
@@ -37,7 +38,7 @@ class Rung(NamedTuple):
 
 def observed_interval(times: Sequence[float]) -> float:
     """Seconds between samples as really seen: the median gap of ascending times; 0 when fewer than two are there."""
-    gaps = [later - earlier for earlier, later in zip(times, times[1:], strict=False) if later > earlier]
+    gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
     return median(gaps) if gaps else 0.0
 
 

@@ -1,0 +1,268 @@
+"""Demand as routers count it: samples of all routers of a front-end in, one DemandSignal a policy and model out.
+
+On the engine-signal path. A reading of a front-end is complete when every one of its routers was tried; where some
+were not read the sum is scaled by all/read and marked stale. A series that was never read is unknown, not idle.
+Requests that a client repeats are counted apart: they raise demand only while the policy sheds nothing, or shedding
+would feed itself. Must not do I/O or read clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from headrace_operator.estimators import demand as estimator
+from headrace_operator.estimators.counters import Increase, Sample, increase
+from headrace_operator.estimators.demand import DecayingSum, DemandEstimate
+from headrace_operator.estimators.staleness import State, Thresholds, ladder, observed_interval, thresholds
+from headrace_operator.loader.source import DemandKey, RouterCounts, RouterTarget, TargetSample
+from headrace_operator.snapshot.signals import DemandSignal, Reading, Share
+
+FIELDS: Final = ("offered", "client_retries", "ended", "input_tokens", "output_tokens")
+# Router processes of a front-end: the largest number seen in so many seconds.
+ROUTERS_MEMORY: Final = 300.0
+# Requests that must have ended before their mean tokens are believed.
+MIN_ENDED: Final = 5.0
+MAX_TIMES: Final = 16
+
+
+class SourceName(NamedTuple):
+    """Policy id, front-end, model."""
+
+    policy: str
+    frontend: str
+    model: str
+
+
+@dataclass(slots=True)
+class _Router:
+    last: tuple[float, RouterCounts] | None = None
+    tried: bool = False
+    read: bool = False
+    pending: dict[str, dict[DemandKey, float]] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Frontend:
+    routers: dict[str, _Router] = field(default_factory=dict)
+    complete_at: float | None = None
+    seen: list[tuple[float, int]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Source:
+    estimate: DemandEstimate | None = None
+    priorities: dict[str, DecayingSum] = field(default_factory=dict)
+    ended: DecayingSum = field(default_factory=DecayingSum)
+    input_tokens: DecayingSum = field(default_factory=DecayingSum)
+    output_tokens: DecayingSum = field(default_factory=DecayingSum)
+    state: str = "Unknown"
+    state_since: float = 0.0
+
+
+class DemandView(NamedTuple):
+    """One source now; signal is None once it is unknown."""
+
+    name: SourceName
+    signal: DemandSignal | None
+    state: State
+    state_since: float
+
+
+class DemandTrackers:
+    """State of all front-ends' routers and of all sources between samples."""
+
+    def __init__(self) -> None:
+        self._frontends: dict[str, _Frontend] = {}
+        self._sources: dict[SourceName, _Source] = {}
+
+    def retarget(self, routers: Iterable[RouterTarget]) -> None:
+        """Which routers there are; all of a front-end's."""
+        wanted: dict[str, set[str]] = {}
+        for router in routers:
+            wanted.setdefault(router.frontend, set()).add(router.url)
+        for name in [name for name in self._frontends if name not in wanted]:
+            del self._frontends[name]
+        for name, urls in wanted.items():
+            frontend = self._frontends.setdefault(name, _Frontend())
+            frontend.routers = {url: frontend.routers.get(url, _Router()) for url in sorted(urls)}
+
+    def observe(self, samples: Iterable[TargetSample], shedding: Collection[str]) -> None:
+        """Take samples of routers; shedding: ids of policies that shed now."""
+        for sample in samples:
+            if not isinstance(sample.target, RouterTarget):
+                continue
+            frontend = self._frontends.get(sample.target.frontend)
+            router = None if frontend is None else frontend.routers.get(sample.target.url)
+            if frontend is None or router is None:
+                continue
+            _take(router, sample)
+            if all(one.tried for one in frontend.routers.values()):
+                self._flush(sample.target.frontend, frontend, sample.at, shedding)
+
+    def _flush(self, name: str, frontend: _Frontend, at: float, shedding: Collection[str]) -> None:
+        """All routers were tried: one reading of the front-end."""
+        read = [router for router in frontend.routers.values() if router.read]
+        timed = [router for router in read if router.seconds > 0]
+        frontend.seen = [(when, count) for when, count in frontend.seen if when > at - ROUTERS_MEMORY]
+        if read:
+            frontend.seen.append((at, len(read)))
+        if timed:
+            frontend.times = [*frontend.times[-MAX_TIMES:], at]
+            scale = len(frontend.routers) / len(timed)
+            if len(timed) == len(frontend.routers):
+                frontend.complete_at = at
+            self._advance(name, at, timed, scale, shedding)
+        for router in frontend.routers.values():
+            router.tried, router.read, router.pending, router.seconds = False, False, {}, 0.0
+
+    def _advance(
+        self, frontend: str, at: float, routers: list[_Router], scale: float, shedding: Collection[str]
+    ) -> None:
+        span = max(router.seconds for router in routers)
+        amounts: dict[SourceName, dict[tuple[str, str], float]] = {}
+        for router in routers:
+            for counter, by_key in router.pending.items():
+                for key, amount in by_key.items():
+                    source = amounts.setdefault(SourceName(key.policy, frontend, key.model), {})
+                    entry = (counter, key.priority)
+                    # Rates add up over routers although their intervals differ a little.
+                    source[entry] = source.get(entry, 0.0) + scale * amount * span / router.seconds
+        for name, counted in amounts.items():
+            _advance_source(
+                self._sources.setdefault(name, _Source()), at, span, counted, retries=name.policy not in shedding
+            )
+
+    def routers_seen(self) -> tuple[tuple[str, int], ...]:
+        """(front-end, router processes): the largest number in five minutes, where any was seen."""
+        return tuple(
+            (name, max(count for _, count in frontend.seen))
+            for name, frontend in sorted(self._frontends.items())
+            if frontend.seen
+        )
+
+    def ejected(self) -> dict[str, bool] | None:
+        """Which engines some router can't connect to; None when no router's page was ever read."""
+        pages = [router.last for frontend in self._frontends.values() for router in frontend.routers.values()]
+        counts = [page[1].ejected for page in pages if page is not None]
+        if not counts:
+            return None
+        return {name: True for ejected in counts for name, number in ejected.items() if number > 0}
+
+    def views(self, now: float, limits: Mapping[str, Thresholds]) -> list[DemandView]:
+        """All sources at ``now``; limits: thresholds by policy id (a source of no such policy is left out)."""
+        return [
+            self._view(name, source, now, limits[name.policy])
+            for name, source in sorted(self._sources.items())
+            if name.policy in limits and name.frontend in self._frontends and source.estimate is not None
+        ]
+
+    def _view(self, name: SourceName, source: _Source, now: float, limits: Thresholds) -> DemandView:
+        estimate = source.estimate
+        assert estimate is not None
+        frontend = self._frontends[name.frontend]
+        interval = observed_interval(frontend.times)
+        widened = thresholds(limits.hold, limits.degrade, interval)
+        age = max(0.0, now - estimate.at)
+        complete = age if frontend.complete_at is None else now - frontend.complete_at
+        # A scaled sum is stale, but better than what was declared long ago: it stays held while it is renewed.
+        age = max(age, min(complete, widened.degrade))
+        state = ladder(age, widened).state
+        if state != source.state or not source.state_since:
+            source.state, source.state_since = state, now
+        known = state in ("Fresh", "Held")
+        return DemandView(
+            name, _signal(name, source, estimate, age, interval) if known else None, state, source.state_since
+        )
+
+
+def _take(router: _Router, sample: TargetSample) -> None:
+    router.tried = True
+    if sample.outcome != "Read" or sample.counts is None:
+        return
+    counts, last = sample.counts, router.last
+    if last is not None and not sample.at > last[0]:
+        return
+    router.last = (sample.at, counts)
+    router.read = True
+    if last is None:
+        return
+    grown = _growth(last, (sample.at, counts))
+    if grown is None:
+        router.pending, router.seconds = {}, 0.0
+        return
+    router.seconds += sample.at - last[0]
+    for counter, by_key in grown.items():
+        pending = router.pending.setdefault(counter, {})
+        for key, amount in by_key.items():
+            pending[key] = pending.get(key, 0.0) + amount
+
+
+def _growth(
+    earlier: tuple[float, RouterCounts], later: tuple[float, RouterCounts]
+) -> dict[str, dict[DemandKey, float]] | None:
+    """Increases of all counters between two pages of one process; None when the process was restarted."""
+    grown: dict[str, dict[DemandKey, float]] = {}
+    for counter in FIELDS:
+        before: Mapping[DemandKey, float] = getattr(earlier[1], counter)
+        after: Mapping[DemandKey, float] = getattr(later[1], counter)
+        if not before.keys() <= after.keys():
+            return None
+        grown[counter] = {}
+        for key, value in after.items():
+            # A label set that this process had not shown yet started at zero after the last page.
+            more = increase(Sample(earlier[0], before.get(key, 0.0)), Sample(later[0], value))
+            if more is None:
+                return None
+            grown[counter][key] = more.amount
+    return grown
+
+
+def _advance_source(
+    source: _Source, at: float, span: float, counted: Mapping[tuple[str, str], float], *, retries: bool
+) -> None:
+    def total(counter: str) -> float | None:
+        amounts = [amount for (name, _), amount in counted.items() if name == counter]
+        return sum(amounts) if amounts else None
+
+    offered = total("offered")
+    if offered is not None:
+        if retries:
+            offered += total("client_retries") or 0.0
+        source.estimate = estimator.observe(source.estimate, at, Increase(offered, span))
+        for (counter, priority), amount in counted.items():
+            if counter == "offered":
+                source.priorities[priority] = source.priorities.get(priority, DecayingSum()).add(at, amount)
+    ended = total("ended")
+    if ended is None:
+        ended = total("offered")
+    if ended is not None:
+        source.ended = source.ended.add(at, ended)
+        source.input_tokens = source.input_tokens.add(at, total("input_tokens") or 0.0)
+        source.output_tokens = source.output_tokens.add(at, total("output_tokens") or 0.0)
+
+
+def _signal(name: SourceName, source: _Source, estimate: DemandEstimate, age: float, interval: float) -> DemandSignal:
+    def mean(tokens: DecayingSum) -> Reading | None:
+        if source.ended.value < MIN_ENDED or tokens.value <= 0:
+            return None
+        return Reading(value=tokens.value / source.ended.value, age=age, interval=interval)
+
+    total = sum(amount.value for amount in source.priorities.values())
+    shares = tuple(
+        Share(name=priority, share=min(1.0, amount.value / total))
+        for priority, amount in sorted(source.priorities.items())
+        if total > 0 and priority
+    )
+    return DemandSignal(
+        policy=name.policy,
+        frontend=name.frontend,
+        model=name.model,
+        requests_per_second=Reading(value=estimate.level, age=age, deviation=estimate.deviation, interval=interval),
+        input_tokens=mean(source.input_tokens),
+        output_tokens=mean(source.output_tokens),
+        priorities=shares,
+    )

@@ -1,0 +1,270 @@
+"""Engines as they are seen: samples in, one EngineSignal an engine out.
+
+On the engine-signal path. Joins the estimators (windows, liveness, penalties, ramps, staleness) for each engine and
+guards against mass loss: when over half of a model's capacity seems dead at once, it counts only if a second source,
+the routers' own connects, agrees. Must not do I/O or read clocks; all times are arguments on one steady clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from headrace_api.base import resource_id
+from headrace_api.engine import InferenceEngine, InferenceEngineSpec
+from headrace_api.units import seconds
+from headrace_operator.estimators import penalty as penalties
+from headrace_operator.estimators import ramp as ramps
+from headrace_operator.estimators import staleness
+from headrace_operator.estimators.liveness import Liveness, engine_alive
+from headrace_operator.estimators.penalty import Measured, Penalty, PenaltyRules
+from headrace_operator.estimators.replica import EngineFigures, PageReading, ReplicaWindow, combine
+from headrace_operator.loader.expectation import measured, reference_rate
+from headrace_operator.loader.source import EngineTarget, TargetSample
+from headrace_operator.snapshot.signals import EngineSignal, Factor, Reading
+
+# Where no router can be a second source, so many times the usual number of refused connects stands in for it.
+LONE_SOURCE: Final = 3
+MASS_LOSS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class EngineRules:
+    """Thresholds: refused connects, averaging window in seconds, penalties."""
+
+    refused: int = 3
+    window: float = 60.0
+    penalty: PenaltyRules = field(default_factory=PenaltyRules)
+
+
+@dataclass(slots=True)
+class _Replica:
+    window: ReplicaWindow
+    live: Liveness = field(default_factory=Liveness)
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Engine:
+    spec: InferenceEngineSpec
+    limits: staleness.Thresholds
+    first: bool
+    replicas: dict[str, _Replica] = field(default_factory=dict)
+    penalty: Penalty = field(default_factory=Penalty)
+    measured: Measured | None = None
+    ramp: ramps.Ramp | None = None
+    dead: bool = False
+    rung: str = "Unknown"
+    rung_since: float = 0.0
+
+    @property
+    def models(self) -> frozenset[str]:
+        return frozenset(name for model in self.spec.models for name in (model.name, *model.adapters))
+
+
+@dataclass(frozen=True, slots=True)
+class EngineView:
+    """One engine now: its signal, the ladder's state since when, and what its pages said that is wrong."""
+
+    signal: EngineSignal
+    figures: EngineFigures
+    state: staleness.State
+    state_since: float
+    problems: tuple[str, ...]
+
+
+class EngineTrackers:
+    """State of all engines between samples."""
+
+    def __init__(self, rules: EngineRules) -> None:
+        self._rules = rules
+        self._engines: dict[str, _Engine] = {}
+        self._first = True
+        self.held_models: frozenset[str] = frozenset()
+
+    def configure(self, rules: EngineRules) -> None:
+        """New thresholds; what was observed stays."""
+        self._rules = rules
+        for engine in self._engines.values():
+            for replica in engine.replicas.values():
+                replica.window.span = rules.window
+
+    def retarget(self, engines: Iterable[InferenceEngine], holds: Mapping[str, tuple[float, float]]) -> None:
+        """Which engines there are; holds: (hold, degrade) seconds by engine id, from the policies that use it."""
+        wanted = {resource_id(engine.metadata): engine for engine in engines}
+        for name in [name for name in self._engines if name not in wanted]:
+            del self._engines[name]
+        for name, resource in wanted.items():
+            limits = staleness.Thresholds(*holds.get(name, (30.0, 120.0)))
+            engine = self._engines.get(name)
+            if engine is None:
+                engine = self._engines[name] = _Engine(resource.spec, limits, self._first)
+            engine.spec, engine.limits = resource.spec, limits
+            urls = set(resource.spec.endpoints.urls)
+            for url in [url for url in engine.replicas if url not in urls]:
+                del engine.replicas[url]
+            for url in urls - engine.replicas.keys():
+                engine.replicas[url] = _Replica(ReplicaWindow(self._rules.window))
+        if wanted:
+            self._first = False
+
+    def observe(self, samples: Iterable[TargetSample]) -> None:
+        """Take samples of engines; penalties advance once for each engine that has a new page."""
+        updated: dict[str, float] = {}
+        for sample in samples:
+            if isinstance(sample.target, EngineTarget) and self._take(sample.target, sample):
+                updated[sample.target.engine] = sample.at
+        for name in updated:
+            engine = self._engines[name]
+            engine.measured = measured(engine.spec, self._ready(engine)[0], combine(_windows(engine)))
+        for name, at in updated.items():
+            self._judge(name, at)
+
+    def views(self, now: float, ejected: Mapping[str, bool] | None) -> dict[str, EngineView]:
+        """All engines at ``now``. ejected: which engines routers can't connect to; None when no router was read."""
+        self._settle_deaths(ejected)
+        rungs: dict[str, staleness.Rung] = {}
+        figures: dict[str, EngineFigures] = {}
+        for name, engine in self._engines.items():
+            seen = combine(_windows(engine))
+            age = None if seen.at is None else max(0.0, now - seen.at)
+            limits = staleness.thresholds(engine.limits.hold, engine.limits.degrade, seen.interval)
+            figures[name], rungs[name] = seen, staleness.ladder(age, limits)
+        measured_ones = {name: rung for name, rung in rungs.items() if figures[name].at is not None}
+        factors = staleness.relative_factors(measured_ones)
+        return {
+            name: self._view(name, engine, figures[name], rungs[name], factors.get(name, 1.0), now)
+            for name, engine in self._engines.items()
+        }
+
+    def _take(self, target: EngineTarget, sample: TargetSample) -> bool:
+        engine = self._engines.get(target.engine)
+        replica = None if engine is None else engine.replicas.get(target.url)
+        if replica is None:
+            return False
+        replica.live = replica.live.observe(sample.at, sample.outcome, self._rules.refused)
+        replica.problem = f"{target.url}: {sample.problem}" if sample.problem else ""
+        if replica.live.up is False:
+            replica.window.readings.clear()
+        if sample.outcome != "Read":
+            return False
+        return replica.window.observe(PageReading(sample.at, sample.values))
+
+    def _judge(self, name: str, at: float) -> None:
+        engine, rules = self._engines[name], self._rules.penalty
+        if engine.measured is None:
+            return
+        peers = [peer.measured for peer in self._peers(name) if peer.measured is not None]
+        punished = engine.penalty.phase == "Penalized"
+        verdict = penalties.judge(engine.measured, peers, rules, penalized=punished)
+        others = [other for other, one in self._engines.items() if one.penalty.factor < 1.0 and other != name]
+        allowed = penalties.may_penalize(name, others, self._capacity(), self._models(), rules.max_share)
+        engine.penalty = penalties.advance(engine.penalty, at, verdict, rules, allowed=allowed)
+
+    def _peers(self, name: str) -> list[_Engine]:
+        """Engines that share a model: those of the same hardware, or all where none has the same."""
+        own = self._engines[name]
+        sharing = [other for key, other in self._engines.items() if key != name and other.models & own.models]
+        alike = [other for other in sharing if other.spec.hardware == own.spec.hardware]
+        return alike or sharing
+
+    def _capacity(self) -> dict[str, float]:
+        return {name: self._ready(one)[0] * reference_rate(one.spec) for name, one in self._engines.items()}
+
+    def _models(self) -> dict[str, frozenset[str]]:
+        return {name: engine.models for name, engine in self._engines.items()}
+
+    def _ready(self, engine: _Engine) -> tuple[float, bool]:
+        """Ready replicas, and whether they were measured (else as declared)."""
+        ends = engine.spec.endpoints
+        states = list(engine.replicas.values())
+        declared = float(ends.replicas if ends.replicas is not None else max(1, len(ends.urls)))
+        alive = [replica for replica in states if replica.live.up is not False]
+        read = [replica for replica in alive if replica.window.readings]
+        if ends.replicas_from == "Metrics" and ends.replicas is None:
+            return (float(len(read)), True) if read else (declared, False)
+        if len(alive) < len(states):
+            return declared * len(alive) / len(states), True
+        return declared, bool(read) and ends.replicas is None
+
+    def _settle_deaths(self, ejected: Mapping[str, bool] | None) -> None:
+        """Mark engines dead, unless too many of one model died at once and no second source agrees."""
+        dead = {
+            name
+            for name, engine in self._engines.items()
+            if engine_alive([replica.live for replica in engine.replicas.values()]) is False
+        }
+        newly = {name for name in dead if not self._engines[name].dead and not self._confirmed(name, ejected)}
+        capacity = self._capacity_if_alive()
+        held: set[str] = set()
+        for model in {model for name in newly for model in self._engines[name].models}:
+            before = [name for name, one in self._engines.items() if model in one.models and not one.dead]
+            total = sum(capacity[name] for name in before)
+            if sum(capacity[name] for name in before if name in newly) > MASS_LOSS * total:
+                held.add(model)
+        self.held_models = frozenset(held)
+        for name, engine in self._engines.items():
+            engine.dead = name in dead and not (name in newly and engine.models & held)
+
+    def _capacity_if_alive(self) -> dict[str, float]:
+        return {
+            name: float(one.spec.endpoints.replicas or max(1, len(one.replicas))) * reference_rate(one.spec)
+            for name, one in self._engines.items()
+        }
+
+    def _confirmed(self, name: str, ejected: Mapping[str, bool] | None) -> bool:
+        if ejected is not None:
+            return ejected.get(name, False)
+        refused = [replica.live.refused for replica in self._engines[name].replicas.values()]
+        return min(refused, default=0) >= LONE_SOURCE * self._rules.refused
+
+    def _view(
+        self, name: str, engine: _Engine, seen: EngineFigures, rung: staleness.Rung, factor: float, now: float
+    ) -> EngineView:
+        if rung.state != engine.rung or not engine.rung_since:
+            engine.rung, engine.rung_since = rung.state, now
+        ready, is_measured = self._ready(engine)
+        ramp_up = seconds(engine.spec.ramp_up)
+        present = 0.0 if engine.dead else ready
+        engine.ramp = ramps.observe(engine.ramp, now, present, ramp_up, first=engine.first)
+        age = 0.0 if seen.at is None else max(0.0, now - seen.at)
+
+        def reading(value: float | None) -> Reading | None:
+            return None if value is None else Reading(value=value, age=age, interval=seen.interval)
+
+        alive = engine_alive([replica.live for replica in engine.replicas.values()])
+        signal = EngineSignal(
+            engine=name,
+            ready_replicas=Reading(value=ready) if is_measured and alive is not False else None,
+            alive=False if engine.dead else (alive or None),
+            ttft=reading(seen.ttft),
+            tbot=reading(seen.tbot),
+            running=reading(seen.running),
+            waiting=reading(seen.waiting),
+            kv_usage=reading(seen.kv_usage),
+            request_rate=reading(seen.request_rate),
+            hit_share=reading(seen.hit_share),
+            penalty=Factor(value=engine.penalty.factor, reason=engine.penalty.reason)
+            if _told(engine.penalty)
+            else None,
+            ramp=_ramp_factor(engine.ramp, now, ramp_up),
+            staleness=None if factor >= 1.0 else Factor(value=factor, reason=f"its metrics are {rung.state.lower()}"),
+        )
+        problems = tuple(sorted(replica.problem for replica in engine.replicas.values() if replica.problem))
+        return EngineView(signal, seen, rung.state, engine.rung_since, problems)
+
+
+def _windows(engine: _Engine) -> Sequence[ReplicaWindow]:
+    return [replica.window for replica in engine.replicas.values() if replica.live.up is not False]
+
+
+def _told(state: Penalty) -> bool:
+    return state.factor < 1.0 or state.exempt
+
+
+def _ramp_factor(ramp: ramps.Ramp, now: float, ramp_up: float) -> Factor | None:
+    factor = ramp.factor(now, ramp_up)
+    if factor >= 1.0:
+        return None
+    return Factor(value=factor, reason=f"new capacity is phased in over {ramp_up:g} s")

@@ -1,0 +1,93 @@
+"""What an engine's declared profile expects at the load that the engine itself reports, and how far it is from that.
+
+On the engine-signal path; pure. The load is the engine's own throughput in units of its capacity, never its queue or
+its concurrency: those grow when an engine is slow, and would excuse it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from headrace_api.engine import InferenceEngineSpec, PerReplica, ProfilePoint
+from headrace_api.units import number, seconds
+from headrace_operator.estimators.penalty import Measured
+from headrace_operator.estimators.replica import EngineFigures
+
+
+def measured(spec: InferenceEngineSpec, ready: float, figures: EngineFigures) -> Measured:
+    """Measured over expected latency of an engine with ``ready`` replicas; ratios are None where either is unknown."""
+    load = utilization(spec.capacity.per_replica, ready, figures)
+    at = figures.at if figures.at is not None else float("-inf")
+    if load is None:
+        return Measured(at, error_share=figures.error_share, finished=figures.finished)
+    ttft = at_utilization(spec.profile.ttft, load)
+    tbot = at_utilization(spec.profile.tbot, load)
+    return Measured(
+        at=at,
+        ttft_ratio=_ratio(figures.ttft, None if ttft is None else ttft + _longer_prompts(spec, figures)),
+        tbot_ratio=_ratio(figures.tbot, tbot),
+        requests=figures.ttft_count,
+        tokens=figures.tbot_count,
+        utilization=load,
+        error_share=figures.error_share,
+        finished=figures.finished,
+    )
+
+
+def utilization(capacity: PerReplica, ready: float, figures: EngineFigures) -> float | None:
+    """Share of the engine's declared capacity that its own counters show; the largest of what can be judged."""
+    if ready <= 0:
+        return None
+    shares = []
+    if capacity.requests_per_second is not None and figures.request_rate is not None:
+        shares.append(figures.request_rate / number(capacity.requests_per_second))
+    tokens = 0.0
+    if capacity.prefill_tokens_per_second is not None and figures.prompt_rate is not None:
+        uncached = figures.prompt_rate * (1 - (figures.hit_share or 0.0))
+        tokens += uncached / number(capacity.prefill_tokens_per_second)
+    if capacity.decode_tokens_per_second is not None and figures.generation_rate is not None:
+        tokens += figures.generation_rate / number(capacity.decode_tokens_per_second)
+    if tokens:
+        shares.append(tokens)
+    return max(shares) / ready if shares else None
+
+
+def at_utilization(points: Sequence[ProfilePoint], load: float) -> float | None:
+    """Latency in seconds on a declared curve: straight between its points, flat beyond them; None without points."""
+    curve = sorted((point.utilization_percent / 100, seconds(point.latency)) for point in points)
+    if not curve:
+        return None
+    if load <= curve[0][0]:
+        return curve[0][1]
+    for (left, low), (right, high) in pairwise(curve):
+        if load < right:
+            return low + (high - low) * (load - left) / (right - left)
+    return curve[-1][1]
+
+
+def _longer_prompts(spec: InferenceEngineSpec, figures: EngineFigures) -> float:
+    """Seconds that this mix's prompts take longer to prefill than the profile's reference; at least 0."""
+    rate, reference = spec.capacity.per_replica.prefill_tokens_per_second, spec.profile.reference
+    if rate is None or reference is None or not figures.request_rate or figures.prompt_rate is None:
+        return 0.0
+    uncached = figures.prompt_rate / figures.request_rate * (1 - (figures.hit_share or 0.0))
+    return max(0.0, uncached - reference.input_tokens) / number(rate)
+
+
+def _ratio(actual: float | None, expected: float | None) -> float | None:
+    return None if actual is None or expected is None or expected <= 0 else actual / expected
+
+
+def reference_rate(spec: InferenceEngineSpec) -> float:
+    """Requests/s of one replica for the profile's reference mix (512 in, 128 out without one), to compare engines."""
+    capacity, reference = spec.capacity.per_replica, spec.profile.reference
+    tokens_in, tokens_out = (512, 128) if reference is None else (reference.input_tokens, reference.output_tokens)
+    work = 0.0 if capacity.requests_per_second is None else 1 / max(number(capacity.requests_per_second), 1e-9)
+    tokens = 0.0
+    if capacity.prefill_tokens_per_second is not None:
+        tokens += tokens_in / max(number(capacity.prefill_tokens_per_second), 1e-9)
+    if capacity.decode_tokens_per_second is not None:
+        tokens += tokens_out / max(number(capacity.decode_tokens_per_second), 1e-9)
+    work = max(work, tokens)
+    return 1 / work if work > 0 else 1.0

@@ -1,0 +1,141 @@
+"""The loader: samples of all targets into one ``Signals`` at one instant.
+
+On the engine-signal path. Knows which targets follow from resources and configuration, feeds the trackers, and states
+what is fresh, held, widened or unknown. It gets its samples from any SignalSource. Two clocks, both arguments: steady
+seconds for ages, the wall's for what people read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from headrace_api.base import resource_id
+from headrace_api.engine import InferenceEngine
+from headrace_api.policy import RoutingPolicy
+from headrace_api.units import number, seconds
+from headrace_operator.estimators.staleness import State, Thresholds
+from headrace_operator.loader.config import OperatorConfig
+from headrace_operator.loader.demand import DemandTrackers
+from headrace_operator.loader.engines import EngineRules, EngineTrackers, EngineView
+from headrace_operator.loader.metric_names import names_of
+from headrace_operator.loader.scrape import ScrapeSettings
+from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
+from headrace_operator.snapshot.clock import rfc3339
+from headrace_operator.snapshot.signals import Signals, SignalStatus
+
+ENGINE_HOLD: Final = 30.0
+ENGINE_DEGRADE: Final = 120.0
+
+
+def scrape_settings(config: OperatorConfig) -> ScrapeSettings:
+    """The scrape's settings in numbers."""
+    return ScrapeSettings(
+        interval=seconds(config.scrape.interval),
+        timeout=seconds(config.scrape.timeout),
+        concurrency=config.scrape.concurrency,
+        max_page=int(number(config.scrape.max_page)),
+    )
+
+
+def targets(engines: Iterable[InferenceEngine], config: OperatorConfig) -> tuple[Target, ...]:
+    """Every url of every engine that is not disabled, and every router."""
+    configured = [(entry.runtime, entry.signal, entry.names) for entry in config.metric_names]
+    found: list[Target] = []
+    for engine in engines:
+        if engine.spec.state == "Disabled":
+            continue
+        names = names_of(engine.spec.runtime, configured)
+        called = frozenset(
+            name for model in engine.spec.models for name in (model.served_name or model.name, *model.adapters)
+        )
+        name = resource_id(engine.metadata)
+        found.extend(EngineTarget(name, url, names, called) for url in engine.spec.endpoints.urls)
+    found.extend(RouterTarget(entry.frontend, url) for entry in config.routers for url in entry.urls)
+    return tuple(found)
+
+
+class Loader:
+    """Holds what was observed; ``signals`` is the world as measured now."""
+
+    def __init__(self, config: OperatorConfig) -> None:
+        self._engines = EngineTrackers(_rules(config))
+        self._demand = DemandTrackers()
+        self._limits: dict[str, Thresholds] = {}
+        self.views: dict[str, EngineView] = {}
+
+    def configure(
+        self, engines: Sequence[InferenceEngine], policies: Sequence[RoutingPolicy], config: OperatorConfig
+    ) -> tuple[Target, ...]:
+        """Follow these resources and this configuration; gives the targets to read."""
+        self._limits = {
+            resource_id(policy.metadata): Thresholds(
+                seconds(policy.spec.staleness.hold), seconds(policy.spec.staleness.degrade)
+            )
+            for policy in policies
+        }
+        self._engines.configure(_rules(config))
+        self._engines.retarget(engines, _holds(engines, policies))
+        found = targets(engines, config)
+        self._demand.retarget(target for target in found if isinstance(target, RouterTarget))
+        return found
+
+    def observe(self, samples: Sequence[TargetSample], shedding: Collection[str] = ()) -> None:
+        """Take samples; shedding: ids of policies that shed now."""
+        self._engines.observe(samples)
+        self._demand.observe(samples, shedding)
+
+    def signals(self, steady: float, wall: float) -> Signals:
+        """What is known at ``steady`` (the samples' clock), stamped with the ``wall``'s time."""
+        self.views = self._engines.views(steady, self._demand.ejected())
+        sources = self._demand.views(steady, self._limits)
+        states = [
+            _status(f"engine {name}", view.state, wall - (steady - view.state_since))
+            for name, view in sorted(self.views.items())
+        ]
+        states += [
+            _status(
+                f"demand {view.name.policy} {view.name.frontend} {view.name.model}",
+                view.state,
+                wall - (steady - view.state_since),
+            )
+            for view in sources
+        ]
+        states += [
+            SignalStatus(name=f"mass loss: over half of {model} seems dead; held", state="Held")
+            for model in sorted(self._engines.held_models)
+        ]
+        return Signals(
+            at=rfc3339(wall),
+            demand=tuple(view.signal for view in sources if view.signal is not None),
+            engines=tuple(view.signal for _, view in sorted(self.views.items())),
+            states=tuple(states),
+            routers=self._demand.routers_seen(),
+        )
+
+
+def _status(name: str, state: State, since: float) -> SignalStatus:
+    return SignalStatus(name=name, state=state, since=rfc3339(since))
+
+
+def _rules(config: OperatorConfig) -> EngineRules:
+    return EngineRules(
+        refused=config.liveness.refused, window=seconds(config.penalty.window), penalty=config.penalty.rules()
+    )
+
+
+def _holds(engines: Iterable[InferenceEngine], policies: Sequence[RoutingPolicy]) -> dict[str, tuple[float, float]]:
+    """(hold, degrade) by engine: the most patient of the policies that select it."""
+    found: dict[str, tuple[float, float]] = {}
+    for engine in engines:
+        using = [
+            policy.spec.staleness
+            for policy in policies
+            if policy.metadata.namespace == engine.metadata.namespace
+            and policy.spec.engine_selector.match_labels.items() <= engine.metadata.labels.items()
+        ]
+        found[resource_id(engine.metadata)] = (
+            max((seconds(one.hold) for one in using), default=ENGINE_HOLD),
+            max((seconds(one.degrade) for one in using), default=ENGINE_DEGRADE),
+        )
+    return found

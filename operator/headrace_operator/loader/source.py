@@ -1,0 +1,84 @@
+"""What every source of signals looks like: the engines' own pages today, a Prometheus later.
+
+On the engine-signal path. A source is told its targets, and gives what it has read since it was asked last, each with
+its own time; it never waits for a slow target. What could not be read is an outcome with a word on why, not a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from headrace_operator.estimators.liveness import Outcome
+from headrace_operator.estimators.replica import Signal
+from headrace_operator.loader.metric_names import Names
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTarget:
+    """One replica of an engine. models: what the engine may call its models on its page."""
+
+    engine: str
+    url: str
+    names: Names = field(hash=False)
+    models: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class RouterTarget:
+    """One router of a front-end; url: its admin address."""
+
+    frontend: str
+    url: str
+
+
+Target = EngineTarget | RouterTarget
+
+
+class DemandKey(NamedTuple):
+    """Whose demand a router counted: policy id ``namespace/name``, model, priority."""
+
+    policy: str
+    model: str
+    priority: str
+
+
+@dataclass(frozen=True, slots=True)
+class RouterCounts:
+    """A router's counters by key, and how many endpoints of each engine it has ejected."""
+
+    offered: Mapping[DemandKey, float] = field(default_factory=dict)
+    client_retries: Mapping[DemandKey, float] = field(default_factory=dict)
+    ended: Mapping[DemandKey, float] = field(default_factory=dict)
+    input_tokens: Mapping[DemandKey, float] = field(default_factory=dict)
+    output_tokens: Mapping[DemandKey, float] = field(default_factory=dict)
+    ejected: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSample:
+    """One attempt to read a target at ``at`` (seconds since the epoch).
+
+    values: an engine's known figures. counts: a router's. problem: why something is unknown; empty when nothing is.
+    """
+
+    target: Target
+    at: float
+    outcome: Outcome
+    values: Mapping[Signal, float] = field(default_factory=dict)
+    counts: RouterCounts | None = None
+    problem: str = ""
+
+
+class SignalSource(Protocol):
+    """A place where signals are read."""
+
+    def retarget(self, targets: Sequence[Target]) -> None:
+        """From now on read these and no others."""
+
+    async def read(self) -> Sequence[TargetSample]:
+        """All attempts since the last call, oldest first; does not wait for new ones."""
+
+    async def close(self) -> None:
+        """Stop reading; frees connections."""
