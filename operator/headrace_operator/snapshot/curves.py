@@ -34,7 +34,7 @@ _KNOTS: Floats = np.array([BACKLOG_FROM, 0.99, 1.0])  # profile points beyond 0.
 
 
 class LatencyCurve(NamedTuple):
-    """One declared curve: utilisation (fractions, ascending) and seconds; flat beyond its ends, 0 where not declared."""
+    """One declared curve: utilisation (fractions, ascending), seconds; flat beyond its ends, 0 where not declared."""
 
     at: Floats
     latency: Floats

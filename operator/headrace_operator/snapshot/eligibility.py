@@ -97,7 +97,7 @@ def capacity_exclusion(engine: EngineState, work: float) -> Exclusion | None:
         return Exclusion("NoCapacity", f"{name} declares a capacity of 0")
     return Exclusion(
         "CapacityUnknown",
-        f"capacity.perReplica of {name} can't be turned into requests: state requestsPerSecond, or a profile and tokens",
+        f"capacity.perReplica of {name} can't be turned into requests: state requestsPerSecond, or token rates",
     )
 
 

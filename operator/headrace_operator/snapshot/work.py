@@ -108,7 +108,7 @@ def _busy_latency(spec: InferenceEngineSpec) -> float:
 
 
 def tokens(figures: EngineFigures, input_tokens: Floats, output_tokens: Floats) -> tuple[Floats, Floats]:
-    """Tokens in and out of sources on engines (sources x engines); a source without any takes the engine's reference."""
+    """Tokens in and out (sources x engines); a source without any takes each engine's reference mix."""
     unknown = ~((input_tokens > 0) | (output_tokens > 0))[:, None]
     return (
         np.where(unknown, figures.reference_input[None, :], input_tokens[:, None]),

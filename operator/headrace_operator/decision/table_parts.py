@@ -1,0 +1,146 @@
+"""The parts of a table that restate specs: how engines are reached, and the policy's rules in base units.
+
+On the routing-weight path; pure. What stands here changes only when someone edits a resource.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from headrace_api.engine import InferenceEngineSpec
+from headrace_api.policy import Frontend, RoutingPolicySpec
+from headrace_api.table import (
+    TableAffinity,
+    TableAffinityKey,
+    TableAuth,
+    TableEjection,
+    TableEngine,
+    TableLimits,
+    TablePriority,
+    TableQueue,
+    TableRetry,
+    TableServedModel,
+    TableService,
+    TableTimeouts,
+    TableTls,
+)
+from headrace_api.units import number, seconds
+from headrace_api.urls import normal_url
+from headrace_operator.snapshot.model import EngineState
+
+DEFAULT_PRIORITIES: Final = (TablePriority(name="default", value=0),)
+
+
+class PolicyParts(NamedTuple):
+    """Fields of the table that come from the policy's spec alone."""
+
+    affinity: TableAffinity
+    retry: TableRetry
+    timeouts: TableTimeouts
+    limits: TableLimits
+    queue: TableQueue
+    ejection: TableEjection
+    priorities: tuple[TablePriority, ...]
+    priority_header: str
+    paths: tuple[str, ...]
+    widen_after: float | None
+
+
+def policy_parts(spec: RoutingPolicySpec) -> PolicyParts:
+    """The policy's rules as the router reads them: seconds, bytes, percent.
+
+    The retry share is the idle one whatever the load; the share from slack comes with the published budget.
+    """
+    budget = spec.protection.retry.budget
+    ranked = sorted(spec.protection.shedding.priorities, key=lambda priority: (priority.value, priority.name))
+    return PolicyParts(
+        affinity=TableAffinity(
+            keys=tuple(
+                TableAffinityKey(header=key.header, field=key.field, prefix=key.prefix is not None)
+                for key in spec.affinity.keys
+            ),
+            slack=seconds(spec.affinity.slack),
+        ),
+        retry=TableRetry(
+            max_attempts=spec.protection.retry.max_attempts,
+            percent=float(budget.idle_percent),
+            min_per_second=float(budget.min_per_second),
+        ),
+        timeouts=TableTimeouts(
+            connect=seconds(spec.timeouts.connect),
+            first_byte=seconds(spec.timeouts.first_byte),
+            idle=seconds(spec.timeouts.idle),
+            send=seconds(spec.timeouts.send),
+            unary=seconds(spec.timeouts.unary),
+        ),
+        limits=TableLimits(body=round(number(spec.limits.body)), retry_body=round(number(spec.limits.retry_body))),
+        queue=TableQueue(max=spec.queue.max, deadline=seconds(spec.queue.deadline)),
+        ejection=TableEjection(
+            consecutive=spec.ejection.consecutive,
+            base=seconds(spec.ejection.base),
+            max=seconds(spec.ejection.max),
+            max_percent=spec.ejection.max_percent,
+            min_healthy=spec.ejection.min_healthy,
+        ),
+        priorities=tuple(TablePriority(name=entry.name, value=entry.value) for entry in ranked) or DEFAULT_PRIORITIES,
+        priority_header=spec.protection.shedding.header,
+        paths=tuple(sorted(spec.paths)),
+        widen_after=None if spec.staleness.widen_after is None else seconds(spec.staleness.widen_after),
+    )
+
+
+def uses_service(spec: InferenceEngineSpec, frontend: Frontend) -> bool:
+    """Whether the front-end reaches the engine by its Service: same cluster, or neither names one (api: Reach)."""
+    return spec.endpoints.service is not None and spec.location.cluster == frontend.location.cluster
+
+
+def table_engine(
+    engine: EngineState,
+    frontend: Frontend,
+    models: Collection[str],
+    *,
+    in_flight_here: float,
+    in_flight_all: float,
+    concurrency_limit: int,
+    capacity_share: float,
+    round_trip: float,
+) -> TableEngine:
+    """An engine as a front-end's routers see it; ``models``: the served names that the table has routes for."""
+    spec = engine.spec
+    service = spec.endpoints.service if uses_service(spec, frontend) else None
+    return TableEngine(
+        id=engine.id,
+        models=tuple(
+            TableServedModel(model=served.name, served_name=served.served_name)
+            for served in sorted(spec.models, key=lambda served: served.name)
+            if served.served_name is not None and served.served_name != served.name and served.name in models
+        ),
+        urls=() if service else tuple(sorted({normal_url(url) for url in spec.endpoints.urls})),
+        service=TableService(name=service.name, namespace=engine.id.partition("/")[0], port=service.port)
+        if service
+        else None,
+        tls=_tls(spec),
+        auth=TableAuth(secret=spec.endpoints.auth.secret_ref.name, key=spec.endpoints.auth.secret_ref.key)
+        if spec.endpoints.auth
+        else None,
+        max_model_len=spec.max_model_len or 0,
+        capabilities=tuple(sorted(spec.capabilities)),
+        in_flight_here=in_flight_here,
+        in_flight_all=in_flight_all,
+        concurrency_limit=concurrency_limit,
+        capacity_share=capacity_share,
+        round_trip=round_trip,
+    )
+
+
+def _tls(spec: InferenceEngineSpec) -> TableTls | None:
+    tls = spec.endpoints.tls
+    if tls is None:
+        return None
+    source = tls.ca_from.config_map if tls.ca_from else None
+    return TableTls(
+        server_name=tls.server_name,
+        ca_config_map=source.name if source else None,
+        ca_key=source.key if source else None,
+    )

@@ -1,0 +1,69 @@
+"""What the last tables send where, as fractions of each source's routed demand.
+
+On the routing-weight path; pure. The movement price and the deadband are judged against it. When the prompt classes
+have changed since, a class takes the weights that its middle length had in the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from headrace_api.table import WEIGHT_TOTAL, ModelRoutes, RoutingTable
+from headrace_operator.snapshot.build_demand import class_of, middle_of_class
+from headrace_operator.snapshot.model import PreviousRoute, SourceDemand
+
+
+def table_order(table: RoutingTable) -> tuple[str, str, str, int, int]:
+    """Tables by policy and front-end, the latest of one pair last."""
+    return (
+        table.policy_namespace,
+        table.policy,
+        table.frontend,
+        table.identity.term,
+        table.identity.revision,
+    )
+
+
+def previous_routes(
+    tables: Iterable[RoutingTable], demand: Iterable[SourceDemand], edges: Sequence[int]
+) -> tuple[PreviousRoute, ...]:
+    """Previous weights of the sources that exist now, sorted; of two tables of one pair the later counts."""
+    latest = {
+        (f"{table.policy_namespace}/{table.policy}", table.frontend): table for table in sorted(tables, key=table_order)
+    }
+    found: list[PreviousRoute] = []
+    for source in demand:
+        table = latest.get((source.policy, source.frontend))
+        if table is None:
+            continue
+        model = next((entry for entry in table.models if entry.model == source.model), None)
+        if model is not None:
+            found.extend(_routes(source, model, _old_class(source.prompt_class, edges, table, model)))
+    return tuple(
+        sorted(found, key=lambda route: (route.policy, route.frontend, route.model, route.prompt_class, route.engine))
+    )
+
+
+def _old_class(prompt_class: int, edges: Sequence[int], table: RoutingTable, model: ModelRoutes) -> int:
+    if tuple(edges) == table.class_edges or not edges:
+        found = prompt_class
+    else:
+        found = class_of(middle_of_class(prompt_class, edges), table.class_edges)
+    return min(found, len(model.classes) - 1)
+
+
+def _routes(source: SourceDemand, model: ModelRoutes, old_class: int) -> list[PreviousRoute]:
+    routes = model.classes[old_class].routes
+    total = sum(route.weight for route in routes)
+    return [
+        PreviousRoute(
+            policy=source.policy,
+            frontend=source.frontend,
+            model=source.model,
+            prompt_class=source.prompt_class,
+            engine=route.engine,
+            weight=route.weight / max(total, WEIGHT_TOTAL),
+        )
+        for route in routes
+        if route.weight > 0
+    ]
