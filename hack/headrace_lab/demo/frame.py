@@ -1,0 +1,53 @@
+"""What the demo shows at one instant, whichever way it is shown. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from headrace_lab.demo.changes import Change
+from headrace_lab.demo.script import Script
+from headrace_lab.demo.stats import Live
+
+
+class Frame(NamedTuple):
+    """One look at the running demo.
+
+    weights: front-end -> engine -> fraction. utilization: engine -> load over declared capacity. engine_states:
+    engine -> what the script did to it ("" when nothing). why: the operator's own sentences, most important first.
+    """
+
+    now: float
+    script: Script
+    revision: int
+    total: Live
+    in_flight: int
+    frontends: Mapping[str, Live]
+    weights: Mapping[str, Mapping[str, float]]
+    utilization: Mapping[str, float]
+    engine_states: Mapping[str, str]
+    changes: Sequence[Change]
+    why: Sequence[str]
+    notes: Sequence[tuple[float, str]]
+
+
+def milliseconds(seconds: float | None) -> str:
+    """``312 ms``, ``1.42 s``, or a dash."""
+    if seconds is None:
+        return "-"
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
+
+
+def percent(fraction: float) -> str:
+    """``31 %``; a dot where it is nothing."""
+    return "." if fraction < 0.0005 else f"{fraction * 100:.0f} %"
+
+
+def causes_text(change: Change) -> str:
+    """``demand 92 %, health 8 %``; empty when the operator named none."""
+    return ", ".join(f"{name} {share:g} %" for name, share in change.causes)
+
+
+def moves_text(change: Change, most: int = 3) -> str:
+    """The largest moves in one line."""
+    return "; ".join(change.moves[:most]) or "less than a point"

@@ -1,0 +1,105 @@
+"""The live view on a terminal: weights, load, latency, the last changes with their causes, and the script's phase."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group
+from rich.live import Live as RichLive
+from rich.table import Table
+from rich.text import Text
+
+from headrace_lab.demo.fleet import ENGINES
+from headrace_lab.demo.frame import Frame, causes_text, milliseconds, moves_text, percent
+
+SHOWN_CHANGES = 5
+SHOWN_WHY = 3
+BAR = 40
+
+
+class LiveScreen:
+    """Redraws in place; what is said before and after the run stays above and below."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = RichLive(console=console, auto_refresh=False, transient=False, vertical_overflow="crop")
+
+    def __enter__(self) -> LiveScreen:
+        self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, text: str) -> None:
+        """A line before or after the run."""
+        self._console.print(text, highlight=False, markup=False)
+
+    def show(self, frame: Frame) -> None:
+        """Draw the frame."""
+        self._live.update(render(frame), refresh=True)
+
+
+def render(frame: Frame) -> Group:
+    """The whole view of a frame."""
+    return Group(_head(frame), _engines(frame), _frontends(frame), _changes(frame))
+
+
+def _head(frame: Frame) -> Text:
+    duration = frame.script.duration
+    filled = round(BAR * min(1.0, max(0.0, frame.now) / duration))
+    phase = frame.script.phase(frame.now)
+    style = "bold green" if phase.name in ("steady", "calm", "well") else "bold yellow"
+    return Text.assemble(
+        ("headrace demo ", "bold"),
+        f"{max(0.0, frame.now):4.0f} / {duration:.0f} s ",
+        ("━" * filled, "cyan"),
+        ("━" * (BAR - filled), "dim"),
+        (f"  {phase.name}: {phase.text}", style),
+        "\n",
+    )
+
+
+def _engines(frame: Frame) -> Table:
+    names = list(frame.frontends)
+    table = Table(title=f"Weights, revision {frame.revision}", title_justify="left", box=None, pad_edge=False)
+    table.add_column("engine")
+    table.add_column("load", justify="right")
+    for name in names:
+        table.add_column(f"from {name}", justify="right")
+    table.add_column("", style="yellow")
+    for site in ENGINES:
+        load = frame.utilization.get(site.name, 0.0)
+        weights = [percent(frame.weights.get(name, {}).get(site.name, 0.0)) for name in names]
+        heat = "red" if load > 0.95 else "yellow" if load > 0.8 else ""
+        table.add_row(site.name, Text(percent(load), heat), *weights, frame.engine_states.get(site.name, ""))
+    return table
+
+
+def _frontends(frame: Frame) -> Table:
+    table = Table(box=None, pad_edge=False, title="\nWhat clients see", title_justify="left")
+    for column in ("front-end", "requests/s", "TTFT p50", "TTFT p95", "done", "shed", "failed", "lost needlessly"):
+        table.add_column(column, justify="left" if column == "front-end" else "right")
+    for name, live in [*frame.frontends.items(), ("all", frame.total)]:
+        table.add_row(
+            name,
+            f"{live.per_second:.1f}",
+            milliseconds(live.ttft_p50),
+            milliseconds(live.ttft_p95),
+            str(live.done),
+            str(live.shed),
+            str(live.failed),
+            Text(str(live.lost), "bold red" if live.lost else ""),
+        )
+    return table
+
+
+def _changes(frame: Frame) -> Text:
+    text = Text("\nLast changes of the weights\n", style="italic")
+    for change in list(frame.changes)[-SHOWN_CHANGES:][::-1]:
+        text.append(f"{change.at:6.1f} s  r{change.revision}  ", "not italic dim")
+        text.append(causes_text(change) or "first", "not italic cyan")
+        text.append(f"  {moves_text(change)}\n", "not italic")
+    if frame.why:
+        text.append("Why, in the operator's words\n")
+        for line in list(frame.why)[:SHOWN_WHY]:
+            text.append(f"  {line}\n", "not italic")
+    return text

@@ -1,0 +1,122 @@
+"""Reads what the operator wrote, as any outsider could: tables and status files in its state folder.
+
+Polled, because the demo must see every publication but may not be part of the system it shows. A file that is gone or
+half-readable is skipped and read again: files are renamed into place, so the next look succeeds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import yaml
+
+from headrace_api.table import TABLE_KEY, WEIGHT_TOTAL, ModelRoutes, RoutingTable
+from headrace_lab.demo.fleet import NAMESPACE, POLICY
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class Publication(NamedTuple):
+    """One front-end's table: when (seconds of the run), what identity, what fraction goes to which engine.
+
+    weights: bare engine name -> fraction, the mean over prompt classes. work: the share of the engine that one
+    request per second takes.
+    """
+
+    at: float
+    frontend: str
+    term: int
+    revision: int
+    weights: Mapping[str, float]
+    work: Mapping[str, float]
+
+
+class Observer:
+    """Everything published so far, in order; call ``poll`` often."""
+
+    def __init__(self, state: Path, frontends: Sequence[str], began: float) -> None:
+        """``began``: the run's second 0 on the wall clock (seconds since the epoch)."""
+        self._paths = {name: state / NAMESPACE / f"headrace-{POLICY}-{name}.yaml" for name in frontends}
+        self._status_path = state / "status" / f"routingpolicy-{NAMESPACE}-{POLICY}.yaml"
+        self._seen: dict[Path, int] = {}
+        self.began = began
+        self.publications: list[Publication] = []
+        self.latest: dict[str, Publication] = {}
+        self.status: Mapping[str, Any] = {}
+        self.history: dict[str, float] = {}
+
+    def poll(self) -> list[Publication]:
+        """Read what changed; returns the new publications."""
+        fresh = []
+        for frontend, path in self._paths.items():
+            text = self._changed(path)
+            table = None if text is None else table_of(text)
+            if table is None:
+                continue
+            publication = publication_of(table, frontend, path.stat().st_mtime - self.began)
+            fresh.append(publication)
+            self.latest[frontend] = publication
+        self.publications += fresh
+        text = self._changed(self._status_path)
+        if text is not None:
+            self._take_status(text)
+        return fresh
+
+    def _take_status(self, text: str) -> None:
+        try:
+            resource = yaml.load(text, Loader=_Loader)  # noqa: S506  a safe loader
+            self.status = resource["status"]
+        except (yaml.YAMLError, KeyError, TypeError):
+            self._seen.pop(self._status_path, None)
+            return
+        for line in reversed(self.status.get("history", ())):
+            self.history.setdefault(line, self._status_path.stat().st_mtime - self.began)
+
+    def _changed(self, path: Path) -> str | None:
+        try:
+            stamp = path.stat().st_mtime_ns
+            if self._seen.get(path) == stamp:
+                return None
+            text = path.read_text(encoding="utf-8")
+        except OSError:
+            return None
+        self._seen[path] = stamp
+        return text
+
+
+def table_of(manifest: str) -> RoutingTable | None:
+    """The table in a ConfigMap manifest; None when it holds none."""
+    try:
+        data = yaml.load(manifest, Loader=_Loader)["data"][TABLE_KEY]  # noqa: S506  a safe loader
+        return msgspec.json.decode(data, type=RoutingTable)
+    except (yaml.YAMLError, KeyError, TypeError, msgspec.MsgspecError):
+        return None
+
+
+def publication_of(table: RoutingTable, frontend: str, at: float) -> Publication:
+    """A table's weights by engine; the demo has one model."""
+    identity = table.identity
+    return Publication(at, frontend, identity.term, identity.revision, *_by_engine(table.models[0]))
+
+
+def _by_engine(model: ModelRoutes) -> tuple[dict[str, float], dict[str, float]]:
+    weights: dict[str, float] = {}
+    work: dict[str, float] = {}
+    for routes in model.classes:
+        for route in routes.routes:
+            name = route.engine.rpartition("/")[2]
+            weights[name] = weights.get(name, 0.0) + route.weight / WEIGHT_TOTAL / len(model.classes)
+            work[name] = work.get(name, 0.0) + route.work_share / len(model.classes)
+    return weights, work
+
+
+def state_identity(state: Path) -> int:
+    """The operator's term as its state folder says; 0 when it can't be read."""
+    try:
+        return int(json.loads((state / "identity.json").read_text())["term"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0

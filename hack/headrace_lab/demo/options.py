@@ -1,0 +1,22 @@
+"""What a person can choose about a demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+DEFAULT_DURATION = 60.0
+DEFAULT_RATE = 24.0  # requests/s over all front-ends: 2/3 of what the seven engines carry of this mix
+DEFAULT_DIVISOR = 4
+
+
+class Options(NamedTuple):
+    """Seconds, requests/s, what lengths are divided by, where to write, how to show, what else to break."""
+
+    duration: float = DEFAULT_DURATION
+    rate: float = DEFAULT_RATE
+    length_divisor: int = DEFAULT_DIVISOR
+    report: Path | None = None
+    keep: Path | None = None
+    plain: bool = False
+    chaos: Literal["operator"] | None = None
