@@ -1,0 +1,60 @@
+"""Records: what a publication was decided from, kept in a small ring, so that an old decision can be explained.
+
+On the routing-weight path, after it: a record that can't be written costs an explanation, never a table.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from headrace_api.table import RoutingTable
+from headrace_operator.publisher.files import write_atomically
+from headrace_operator.snapshot.model import Snapshot
+
+RECORDS: Final = "records"
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One publication: everything that ``decide`` was given, and the tables it wrote.
+
+    at: RFC 3339. memory: the decision's memory before it. before: the tables that stood.
+    """
+
+    revision: int
+    term: int
+    uid: str
+    at: str
+    snapshot: Snapshot
+    memory: msgspec.Raw = msgspec.Raw(b"null")
+    before: tuple[RoutingTable, ...] = ()
+    written: tuple[RoutingTable, ...] = ()
+
+
+def recorded_revisions(state: Path) -> tuple[int, ...]:
+    """Revisions with a record, ascending."""
+    names = (path.name.removesuffix(".json") for path in (state / RECORDS).glob("*.json"))
+    return tuple(sorted(int(name) for name in names if name.isdecimal()))
+
+
+def read_record(state: Path, revision: int) -> Record | None:
+    """The record of a revision; None when there is none or it can't be read."""
+    try:
+        return msgspec.json.decode((state / RECORDS / f"{revision}.json").read_bytes(), type=Record)
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return None
+
+
+def write_record(state: Path, record: Record, keep: int) -> None:
+    """Write one more record and remove the oldest beyond ``keep``.
+
+    Raises:
+        OSError: it can't be written; older records stay.
+    """
+    write_atomically(state / RECORDS / f"{record.revision}.json", msgspec.json.encode(record), sync=False)
+    for revision in recorded_revisions(state)[:-keep]:
+        with contextlib.suppress(FileNotFoundError):
+            (state / RECORDS / f"{revision}.json").unlink()
