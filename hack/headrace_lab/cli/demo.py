@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import signal
 import sys
 from pathlib import Path
 
 from headrace_api.commands import Command, EnvironmentFailed, InputError
 from headrace_lab.demo.options import DEFAULT_DIVISOR, DEFAULT_DURATION, DEFAULT_RATE, Options
+
+WIDTH = 110  # columns where there is no terminal to ask
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +97,9 @@ async def _main(options: Options) -> int:
     task = asyncio.current_task()
     if task is not None:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    console = Console(no_color=True if os.environ.get("NO_COLOR") else None)
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=WIDTH)
     screen: Screen = PlainScreen(sys.stdout) if options.plain or not console.is_terminal else LiveScreen(console)
     try:
         report = await run_demo(options, screen)

@@ -13,8 +13,9 @@ from headrace_lab.demo.stats import Live
 class Frame(NamedTuple):
     """One look at the running demo.
 
-    weights: front-end -> engine -> fraction. utilization: engine -> load over declared capacity. engine_states:
-    engine -> what the script did to it ("" when nothing). why: the operator's own sentences, most important first.
+    queues: engine -> requests running and waiting there. weights: front-end -> engine -> fraction. utilization:
+    engine -> load over declared capacity. engine_states: engine -> what the script did to it ("" when nothing).
+    why: the operator's own sentences, most important first.
     """
 
     now: float
@@ -25,6 +26,7 @@ class Frame(NamedTuple):
     frontends: Mapping[str, Live]
     weights: Mapping[str, Mapping[str, float]]
     utilization: Mapping[str, float]
+    queues: Mapping[str, tuple[int, int]]
     engine_states: Mapping[str, str]
     changes: Sequence[Change]
     why: Sequence[str]

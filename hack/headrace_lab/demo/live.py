@@ -60,17 +60,26 @@ def _head(frame: Frame) -> Text:
 
 def _engines(frame: Frame) -> Table:
     names = list(frame.frontends)
-    table = Table(title=f"Weights, revision {frame.revision}", title_justify="left", box=None, pad_edge=False)
+    table = Table(
+        title=f"Engines, and what part of each front-end's requests goes there (revision {frame.revision})",
+        title_justify="left",
+        box=None,
+        pad_edge=False,
+    )
     table.add_column("engine")
     table.add_column("load", justify="right")
+    table.add_column("running", justify="right")
+    table.add_column("waiting", justify="right")
     for name in names:
-        table.add_column(f"from {name}", justify="right")
+        table.add_column(name, justify="right")
     table.add_column("", style="yellow")
     for site in ENGINES:
         load = frame.utilization.get(site.name, 0.0)
         weights = [percent(frame.weights.get(name, {}).get(site.name, 0.0)) for name in names]
         heat = "red" if load > 0.95 else "yellow" if load > 0.8 else ""
-        table.add_row(site.name, Text(percent(load), heat), *weights, frame.engine_states.get(site.name, ""))
+        running, waiting = frame.queues.get(site.name, (0, 0))
+        queue = (str(running), Text(str(waiting), "red" if waiting > running else ""))
+        table.add_row(site.name, Text(percent(load), heat), *queue, *weights, frame.engine_states.get(site.name, ""))
     return table
 
 

@@ -126,6 +126,15 @@ class Plant:
         if status != 200:
             raise EnvironmentFailed(f"the engines refused {state} for {engine}: {text}")
 
+    async def queues(self) -> dict[str, tuple[int, int]]:
+        """Requests running and waiting on each engine; empty when the engines don't answer in time."""
+        try:
+            async with self._session.get(f"{self._control}/lab/engines", timeout=CALL_TIMEOUT) as answer:
+                engines = (await answer.json())["engines"]
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError, KeyError):
+            return {}
+        return {name: (sum(r["running"] for r in rs), sum(r["waiting"] for r in rs)) for name, rs in engines.items()}
+
     async def refused_retries(self) -> float:
         """Retries that the routers' budgets refused, over all routers; 0 where a page can't be read."""
         return sum(await asyncio.gather(*map(self._refused, self._admins.values())))

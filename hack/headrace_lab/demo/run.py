@@ -118,10 +118,11 @@ class _Run:
         self._story = story
         self._plant = plant
         target = ReplayTarget(plant.routers, MODEL, spec.block_tokens, MAX_ATTEMPTS)
-        self._replay = Replay(requests, target, self._ended)
+        self._replay = Replay(requests, target, self._ended, on_answer=self._answered)
         self._outcomes: list[Outcome] = []
         self._stats = LiveStats()
         self._board = stage.Board()
+        self._queues: dict[str, tuple[int, int]] = {}
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time() + LEAD
         self._observer = Observer(plant.state, [f.name for f in FRONTENDS], time.time() + LEAD)
@@ -133,6 +134,9 @@ class _Run:
     def _ended(self, outcome: Outcome) -> None:
         self._outcomes.append(outcome)
         self._stats.add(self._now, outcome)
+
+    def _answered(self, frontend: str, engine: str) -> None:
+        self._stats.begin(self._now, frontend, engine)
 
     async def play(self, screen: Screen) -> Report:
         """Replay, faults and view together, then the count."""
@@ -181,6 +185,7 @@ class _Run:
         while True:
             self._observer.poll()
             if looks % SHOWN_EVERY == 0:
+                self._queues = await self._plant.queues()
                 screen.show(self._frame())
             looks += 1
             await asyncio.sleep(LOOK_EVERY)
@@ -196,6 +201,7 @@ class _Run:
             frontends={f.name: self._stats.live(now, f.name) for f in FRONTENDS},
             weights={name: publication.weights for name, publication in observer.latest.items()},
             utilization=self._stats.utilization(now, observer.latest.values()),
+            queues=self._queues,
             engine_states=self._board.states,
             changes=changes(observer.history, observer.publications),
             why=observer.status.get("why", ()),

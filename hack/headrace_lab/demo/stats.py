@@ -30,6 +30,7 @@ class LiveStats:
 
     def __init__(self) -> None:
         self._recent: deque[tuple[float, Outcome]] = deque()
+        self._begun: deque[tuple[float, str, str]] = deque()
         self._counts: Counter[tuple[str, str]] = Counter()
 
     def add(self, at: float, outcome: Outcome) -> None:
@@ -41,6 +42,10 @@ class LiveStats:
             self._counts[name, "failed"] += outcome.result in FAILURES
             self._counts[name, "lost"] += outcome.lost_needlessly
 
+    def begin(self, at: float, frontend: str, engine: str) -> None:
+        """An engine began to answer a front-end's request at ``at``."""
+        self._begun.append((at, frontend, engine))
+
     def live(self, now: float, frontend: str = "") -> Live:
         """Figures of a front-end, or of all."""
         self._forget(now)
@@ -50,9 +55,9 @@ class LiveStats:
         return Live(len(mine) / min(WINDOW, max(now, 1.0)), quantile(ttft, 0.5), quantile(ttft, 0.95), *counts)
 
     def utilization(self, now: float, publications: Iterable[Publication]) -> dict[str, float]:
-        """Load over declared capacity by engine: what the front-ends got answered there, in the tables' own work."""
+        """Load over declared capacity by engine: requests that it began to answer, in the tables' own work."""
         self._forget(now)
-        rates = Counter((outcome.frontend, outcome.engine) for _, outcome in self._recent)
+        rates = Counter((frontend, engine) for _, frontend, engine in self._begun)
         span = min(WINDOW, max(now, 1.0))
         load: dict[str, float] = {}
         for publication in publications:
@@ -63,3 +68,5 @@ class LiveStats:
     def _forget(self, now: float) -> None:
         while self._recent and self._recent[0][0] < now - WINDOW:
             self._recent.popleft()
+        while self._begun and self._begun[0][0] < now - WINDOW:
+            self._begun.popleft()

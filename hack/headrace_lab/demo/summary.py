@@ -5,8 +5,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from headrace_lab.demo.frame import milliseconds
 from headrace_lab.demo.report import FaultReport, Report
+from headrace_lab.replay.summary import Figures
 
 _FAULT_WORDS = {"surge": "surge of {}", "slow": "{} slow", "killed": "{} killed", "restored": "{} restored"}
 
@@ -35,34 +35,23 @@ def print_summary(report: Report, console: Console) -> None:
 
 def _requests(report: Report) -> Table:
     table = Table(box=None, pad_edge=False)
-    heads = (
-        "front-end",
-        "requests",
-        "done",
-        "shed",
-        "failed",
-        "cut",
-        "lost",
-        "TTFT p50",
-        "p95",
-        "p99",
-        "end p50",
-        "p95",
-        "p99",
-    )
-    for head in heads:
+    for head in ("front-end", "requests", "shed", "failed", "lost", "TTFT p50/p95/p99", "end to end p50/p95/p99"):
         table.add_column(head, justify="left" if head == "front-end" else "right")
     rows = [(frontend.name, frontend.counts, frontend.ttft, frontend.end_to_end) for frontend in report.frontends]
     for name, counts, ttft, end in [*rows, ("all", report.counts, report.ttft, report.end_to_end)]:
-        numbers = (counts.requests, counts.done, counts.shed, counts.failed, counts.cut, counts.lost_needlessly)
-        latencies = (ttft.p50, ttft.p95, ttft.p99, end.p50, end.p95, end.p99)
-        table.add_row(name, *map(str, numbers), *map(milliseconds, latencies))
+        numbers = (counts.requests, counts.shed, counts.failed, counts.lost_needlessly)
+        table.add_row(name, *map(str, numbers), _three(ttft), _three(end))
     return table
+
+
+def _three(figures: Figures) -> str:
+    values = (figures.p50, figures.p95, figures.p99)
+    return "/".join("-" if value is None else f"{value:.2f}" for value in values) + " s"
 
 
 def _faults(report: Report) -> Table:
     table = Table(box=None, pad_edge=False)
-    for head in ("fault", "at", "weights corrected after", "its part of all traffic"):
+    for head in ("fault", "at", "weights corrected", "part of all traffic"):
         table.add_column(head, justify="left" if head == "fault" else "right")
     for fault in report.faults:
         table.add_row(
@@ -72,7 +61,7 @@ def _faults(report: Report) -> Table:
 
 
 def _corrected(fault: FaultReport) -> str:
-    return "no change needed" if fault.corrected_after is None else f"{fault.corrected_after:.1f} s"
+    return "no change needed" if fault.corrected_after is None else f"after {fault.corrected_after:.1f} s"
 
 
 def _shares(fault: FaultReport) -> str:

@@ -49,7 +49,10 @@ class ReplayTarget(NamedTuple):
 
 
 class Replay:
-    """Sends ``requests`` once; ``on_outcome`` is called as each ends, with the loop's own time base."""
+    """Sends ``requests`` once.
+
+    ``on_outcome`` is called as each ends, ``on_answer(front-end, engine)`` as an answer begins.
+    """
 
     def __init__(
         self,
@@ -57,8 +60,10 @@ class Replay:
         target: ReplayTarget,
         on_outcome: Callable[[Outcome], None],
         limits: ReplayLimits = DEFAULT_LIMITS,
+        on_answer: Callable[[str, str], object] = lambda *_: None,
     ) -> None:
         self._requests = requests
+        self._on_answer = on_answer
         self._target = target
         self._on_outcome = on_outcome
         self._limits = limits
@@ -105,7 +110,7 @@ class Replay:
         self._on_outcome(Outcome(**{**known, "session": request.session, "late": late, **fields}))  # type: ignore[arg-type]
 
     async def _one(self, session: aiohttp.ClientSession, request: Request, late: float) -> None:
-        exchange = _Exchange(asyncio.get_running_loop())
+        exchange = _Exchange(asyncio.get_running_loop(), self._on_answer)
         try:
             await exchange.run(session, request, self._target, self._limits)
         except asyncio.CancelledError:
@@ -122,8 +127,9 @@ class Replay:
 class _Exchange:
     """One request and what was seen of its answer."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_answer: Callable[[str, str], object]) -> None:
         self._loop = loop
+        self._on_answer = on_answer
         self._began = loop.time()
         self._events = EventReader()
         self._head: Mapping[str, str] = {}
@@ -146,6 +152,7 @@ class _Exchange:
                 if answer.status != 200:
                     self._code, self.detail = error_of(await answer.content.read(MAX_ERROR_BODY))
                     return
+                self._on_answer(request.frontend, self._head.get(HEADER_ENGINE, ""))
                 async for data in answer.content.iter_any():
                     if not self._body_begun:
                         self._body_begun = True

@@ -153,6 +153,8 @@ def test_the_summary_tells_counts_faults_and_verdict() -> None:
 def frame(now: float, **fields: object) -> Frame:
     stats = LiveStats()
     stats.add(now - 1, outcome(now - 2))
+    for _ in range(10):
+        stats.begin(now - 1, "fe-us-east", ENGINE)
     latest = [Publication(0, "fe-us-east", 1, 2, {ENGINE: 0.6}, {ENGINE: 0.1})]
     return Frame(
         **{
@@ -164,6 +166,7 @@ def frame(now: float, **fields: object) -> Frame:
             "frontends": {frontend.name: stats.live(now, frontend.name) for frontend in FRONTENDS},
             "weights": {"fe-us-east": {ENGINE: 0.6}},
             "utilization": stats.utilization(now, latest),
+            "queues": {ENGINE: (12, 34)},
             "engine_states": {ENGINE: "3 x slow"},
             "changes": [Change(3.5, 2, (("demand", 80.0),), ("fe-us-east: x 50 -> 60 %",), "r2 …")],
             "why": ("b full: at target",),
@@ -190,7 +193,7 @@ def test_the_live_view_shows_weights_load_states_and_causes() -> None:
     console.print(render(frame(24.0)))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "from fe-us-east"):
+    for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "34", "20 %"):
         assert word in text
     assert len(text.splitlines()) <= 36
 
