@@ -17,7 +17,8 @@ class RouteResult(SnapshotStruct, frozen=True, kw_only=True):
 
     flow: requests/s routed. previous: fraction before. work: w_ij, replica-seconds a request. unloaded: l0_ij,
     round trip plus unloaded latency, seconds. reduced_cost: rho_ij, max(0, l0 + w pi - lambda). move_price:
-    gamma_ij, seconds a moved request.
+    gamma_ij, seconds a moved request. moved: b_ij, requests/s that were not here before. saving: seconds that a request
+    moved here would save against the source's dearest used route, before the move price.
     """
 
     source: SourceKey
@@ -29,6 +30,8 @@ class RouteResult(SnapshotStruct, frozen=True, kw_only=True):
     round_trip: float
     reduced_cost: float
     move_price: float = 0.0
+    moved: float = 0.0
+    saving: float = 0.0
 
 
 class SourceResult(SnapshotStruct, frozen=True, kw_only=True):
@@ -48,7 +51,11 @@ class EngineResult(SnapshotStruct, frozen=True, kw_only=True):
     """One engine: load, hard capacity C_j, soft capacity c_j, price pi_j (seconds per replica-second).
 
     mean_work: w of the mix it carries (the reference mix when idle), replica-seconds a request. in_flight: N*_fj by
-    front-end (policy id, front-end, requests in flight), by Little's law from the solution.
+    front-end (policy id, front-end, requests in flight), by Little's law from the solution, round trip
+    included. fixed: the part of the load
+    that is not these policies' (others' and background). soft: min(c_j, target x C_j), beyond which load costs P.
+    ttft, decode: seconds to the first token and after it, of the mix it carries (the reference mix when idle) at this
+    load, without the round trip.
     """
 
     engine: str
@@ -59,6 +66,10 @@ class EngineResult(SnapshotStruct, frozen=True, kw_only=True):
     mean_work: float
     in_flight: tuple[tuple[str, str, float], ...] = ()
     hull_repaired: bool = False
+    fixed: float = 0.0
+    soft: float = 0.0
+    ttft: float = 0.0
+    decode: float = 0.0
 
 
 class IneligiblePair(SnapshotStruct, frozen=True, kw_only=True):
@@ -71,7 +82,7 @@ class IneligiblePair(SnapshotStruct, frozen=True, kw_only=True):
 
 
 class Solution(SnapshotStruct, frozen=True, kw_only=True):
-    """The split of one connected component (or of one Shadow policy)."""
+    """The split of one connected component (or of one Shadow policy). shedding_open: whether it could shed at all."""
 
     status: Status
     objective: float
@@ -80,6 +91,7 @@ class Solution(SnapshotStruct, frozen=True, kw_only=True):
     engines: tuple[EngineResult, ...]
     ineligible: tuple[IneligiblePair, ...] = ()
     message: str = ""
+    shedding_open: bool = False
 
 
 __all__ = [

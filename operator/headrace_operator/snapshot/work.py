@@ -148,9 +148,13 @@ def _sum_of_stated(first: Floats, second: Floats) -> Floats:
 
 
 def residence(figures: EngineFigures, fresh: Floats, tokens_out: Floats, ttft: Floats, tbot: Floats) -> Floats:
-    """Seconds a request stays at given TTFT and TBOT of the reference: TTFT moves with the prompt, at least 0."""
-    first = np.maximum(ttft + (fresh - figures.reference_input) * figures.token_seconds, 0.0)
-    return first + tokens_out * tbot
+    """Seconds a request stays at given TTFT and TBOT of the reference."""
+    return first_token(figures, fresh, ttft) + tokens_out * tbot
+
+
+def first_token(figures: EngineFigures, fresh: Floats, ttft: Floats) -> Floats:
+    """TTFT_ij at a given TTFT of the reference: c seconds more for each prompt token beyond it, at least 0."""
+    return np.maximum(ttft + (fresh - figures.reference_input) * figures.token_seconds, 0.0)
 
 
 def reference_work(figures: EngineFigures, hit_share: Floats) -> Floats:

@@ -1,0 +1,37 @@
+"""Candidates: which pairs get columns at first, and which are added because the prices ask for them.
+
+On the routing-weight path, pure. A large fleet starts with each source's nearest engines and those it used. A short
+list alone strands capacity, so a pair left out is added when it prices out: when its cost at the engine's price is
+below what the source pays now. At the end no pair does, and the optimum is that of all pairs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from headrace_operator.optimizer.layout import Bools
+from headrace_operator.optimizer.problem import Problem
+from headrace_operator.snapshot.curves import Floats
+
+NEAREST = 20  # engines a source starts with
+PRICE_TOLERANCE = 1e-7  # relative to what the source pays: rounding of duals, not a gain
+
+
+def first_candidates(possible: Bools, direct: Floats, previous: Floats) -> Bools:
+    """Each source's nearest engines by l0 (ties in the engines' order) and all it sends to now (sources x engines)."""
+    if possible.shape[1] <= NEAREST:
+        return possible.copy()
+    ranked = np.argsort(np.where(possible, direct, np.inf), axis=1, kind="stable")[:, :NEAREST]
+    near = np.zeros_like(possible)
+    np.put_along_axis(near, ranked, values=True, axis=1)
+    return possible & (near | (previous > 0.0))
+
+
+def missing_pairs(problem: Problem, candidates: Bools, source_price: Floats, engine_price: Floats) -> Bools:
+    """Allowed pairs without a column that would be cheaper than what their source pays at the margin."""
+    lacking = problem.allowed & ~candidates
+    if not lacking.any():
+        return lacking
+    cost = problem.direct + problem.move_price + problem.work * engine_price[None, :]
+    margin = PRICE_TOLERANCE * np.maximum(np.abs(source_price), 1e-3)
+    return np.asarray(lacking & (cost < (source_price - margin)[:, None]), dtype=np.bool_)

@@ -1,0 +1,196 @@
+"""The warm model: every tick, does anything have to move? It decides that and nothing else; nothing of it is published.
+
+On the routing-weight path, off the event loop. It keeps the declared programme, its basis and the positions of every
+number between ticks, and pushes arrays. With ties it may end at another vertex than the published solve; only its
+objective is used. A failed engine keeps its columns, with bounds of 0. Not to be shared between threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from headrace_operator.optimizer.assemble import priced
+from headrace_operator.optimizer.candidates import first_candidates, missing_pairs
+from headrace_operator.optimizer.cold import NO_FIXED
+from headrace_operator.optimizer.judge import cost_of, current_flows
+from headrace_operator.optimizer.layout import Bools, Layout, build_layout
+from headrace_operator.optimizer.problem import Problem, build_problem, shedding_open
+from headrace_operator.optimizer.programme import Flows, Shape, flows, grown, numbers, shape_of
+from headrace_operator.optimizer.readings import Reader
+from headrace_operator.optimizer.residuals import fault_of
+from headrace_operator.optimizer.savings import LEAST_SAVING, standing_savings
+from headrace_operator.optimizer.solver import Answer, LoadedProgramme
+from headrace_operator.snapshot.curves import Floats
+from headrace_operator.snapshot.eligibility import bare_name
+from headrace_operator.snapshot.model import SavingSince, Snapshot, SourceKey
+
+RATIO_DRIFT = 0.02  # of w_ij/w_i; beyond it the matrix is built anew
+SLACK_COLUMNS = 4  # the programme is built anew when it has grown to this many times its first pairs
+ROUNDS = 50
+
+
+class Verdict(NamedTuple):
+    """Whether the weights in force must move, and the two costs (seconds per second) that say so.
+
+    objective_current is infinite where the weights in force can't stand. overloaded: some engine's load, as it would
+    be now, passes C_j (only while shedding is closed). savings: what the next snapshot must hold for these sources.
+    """
+
+    moves: bool
+    objective_current: float
+    objective_new: float
+    why: str
+    overloaded: bool = False
+    savings: tuple[SavingSince, ...] = ()
+
+
+class _Standing(NamedTuple):
+    """What is kept between ticks for one layout."""
+
+    layout: Layout
+    reader: Reader
+
+
+class _Loaded(NamedTuple):
+    """A programme in the solver: its shape, which pairs have columns, the ratios it was built with."""
+
+    shape: Shape
+    candidates: Bools
+    stays: Bools
+    ratio: Floats
+    first_pairs: int
+    programme: LoadedProgramme
+
+
+class WarmModel:
+    """One component's persistent programme."""
+
+    def __init__(self) -> None:
+        self._standing: _Standing | None = None
+        self._loaded: _Loaded | None = None
+
+    def assess(
+        self, snapshot: Snapshot, policies: tuple[str, ...], *, fixed: Mapping[str, float] = NO_FIXED
+    ) -> Verdict:
+        """Whether anything moves: the weights in force can't stand, or are dearer than the best by the deadband."""
+        problem = self._read(snapshot, policies, fixed)
+        if not problem.allowed.any():
+            return Verdict(moves=False, objective_current=0.0, objective_new=0.0, why="no eligible engine")
+        found = self._optimum(problem)
+        if isinstance(found, str):
+            self._loaded = None
+            return Verdict(moves=True, objective_current=np.nan, objective_new=np.nan, why=found)
+        optimum, objective = found
+        load = (optimum.flow * problem.work).sum(axis=0) + problem.fixed
+        over = bool((load > problem.hard * (1.0 + 1e-9) + 1e-9).any())
+        engines, sources = self._names()
+        verdict = _compared(problem, objective, _deadband(snapshot, policies), engines)
+        saving = priced(problem, optimum)[1]
+        savings = standing_savings(snapshot, ((sources[i], engines[j]) for i, j in np.argwhere(saving > LEAST_SAVING)))
+        return verdict._replace(overloaded=over, savings=savings)
+
+    def _names(self) -> tuple[tuple[str, ...], tuple[SourceKey, ...]]:
+        assert self._standing is not None
+        return self._standing.layout.engines, self._standing.layout.sources
+
+    def _read(self, snapshot: Snapshot, policies: tuple[str, ...], fixed: Mapping[str, float]) -> Problem:
+        standing = self._standing
+        if standing is None or not standing.layout.holds(snapshot, policies):
+            layout = build_layout(snapshot, policies)
+            standing = self._standing = _Standing(layout, Reader(layout))
+            self._loaded = None
+        readings = standing.reader.read(snapshot)
+        return build_problem(standing.layout, readings, fixed, shedding=shedding_open(snapshot, policies))
+
+    def _optimum(self, problem: Problem) -> tuple[Flows, float] | str:
+        loaded, unit = self._fitting(problem)
+        for _ in range(ROUNDS):
+            answer = loaded.programme.run()
+            fault = self._fault(problem, loaded, unit, answer)
+            if fault is not None:
+                return fault
+            optimum = flows(problem, loaded.shape, unit, answer.values, answer.row_duals, answer.column_duals)
+            missing = missing_pairs(problem, loaded.candidates, optimum.source_price, optimum.engine_price)
+            if not missing.any():
+                return optimum, answer.objective
+            loaded = self._loaded = _with_pairs(loaded, problem, unit, missing, np.zeros_like(missing))
+        return f"pairs still priced out after {ROUNDS} rounds"
+
+    def _fault(self, problem: Problem, loaded: _Loaded, unit: Floats, answer: Answer) -> str | None:
+        return fault_of(answer, loaded.shape, numbers(problem, loaded.shape, unit))
+
+    def _fitting(self, problem: Problem) -> tuple[_Loaded, Floats]:
+        """The loaded programme with today's numbers pushed, built anew when ratios drifted or it grew too long."""
+        loaded = self._loaded
+        if loaded is not None:
+            unit = _units(problem, loaded.ratio)
+            drift = np.abs(problem.work / (unit[:, None] * loaded.ratio) - 1.0)[problem.allowed].max(initial=0.0)
+            grown_long = len(loaded.shape.pair_source) > SLACK_COLUMNS * loaded.first_pairs
+            if drift <= RATIO_DRIFT and not grown_long and loaded.shape.piece_source.size == problem.piece_source.size:
+                self._loaded = loaded = _updated(loaded, problem, unit)
+                return loaded, unit
+        unit = np.where(problem.shed_work > 0.0, problem.shed_work, 1.0)
+        self._loaded = loaded = _built(problem, unit)
+        return loaded, unit
+
+
+def _units(problem: Problem, ratio: Floats) -> Floats:
+    """The unit of each source that fits its works to the ratios in the matrix best."""
+    allowed = problem.allowed
+    fit = np.where(allowed, problem.work / ratio, 0.0).sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
+    return np.where(fit > 0.0, fit, 1.0)
+
+
+def _built(problem: Problem, unit: Floats) -> _Loaded:
+    candidates = first_candidates(problem.allowed, problem.direct, problem.previous)
+    stays = candidates & (problem.previous > 0.0)
+    shape = shape_of(problem, candidates, stays, unit)
+    programme = LoadedProgramme(shape, numbers(problem, shape, unit))
+    return _Loaded(shape, candidates, stays, problem.work / unit[:, None], len(shape.pair_source), programme)
+
+
+def _updated(loaded: _Loaded, problem: Problem, unit: Floats) -> _Loaded:
+    """Today's numbers pushed; pairs that were given weights since get their columns."""
+    stays = problem.allowed & (problem.previous > 0.0) & ~loaded.stays
+    if stays.any():
+        return _with_pairs(loaded, problem, unit, stays & ~loaded.candidates, stays)
+    loaded.programme.push(numbers(problem, loaded.shape, unit))
+    return loaded
+
+
+def _with_pairs(loaded: _Loaded, problem: Problem, unit: Floats, moves: Bools, stays: Bools) -> _Loaded:
+    shape = grown(loaded.shape, moves, stays, loaded.ratio)
+    loaded.programme.grow(shape, numbers(problem, shape, unit))
+    return loaded._replace(shape=shape, candidates=loaded.candidates | moves, stays=loaded.stays | stays)
+
+
+def _deadband(snapshot: Snapshot, policies: tuple[str, ...]) -> float:
+    """The smallest deadband of the component's policies, as a fraction of the objective."""
+    names = set(policies)
+    return (
+        min((policy.spec.objective.deadband_permille for policy in snapshot.policies if policy.id in names), default=0)
+        / 1000.0
+    )
+
+
+def _compared(problem: Problem, best: float, deadband: float, engines: tuple[str, ...]) -> Verdict:
+    current, shed_cost, fault = current_flows(problem)
+    if fault:
+        return Verdict(moves=True, objective_current=np.inf, objective_new=best, why=fault)
+    judged = cost_of(problem, current, shed_cost)
+    if judged.over is not None:
+        load, hard = judged.load[judged.over], problem.hard[judged.over]
+        why = f"the weights in force put {load / hard:.1%} of its capacity on {bare_name(engines[judged.over])}"
+        return Verdict(moves=True, objective_current=np.inf, objective_new=best, why=why)
+    excess = judged.cost - best
+    moves = excess > deadband * abs(best) and excess > 1e-9 * max(abs(best), 1e-6)
+    share = excess / best if best > 0.0 else 0.0
+    return Verdict(
+        moves=bool(moves),
+        objective_current=judged.cost,
+        objective_new=best,
+        why=f"the weights in force cost {share:.2%} more than the best; the deadband is {deadband:.1%}",
+    )
