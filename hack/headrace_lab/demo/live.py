@@ -10,8 +10,8 @@ from rich.text import Text
 from headrace_lab.demo.fleet import ENGINES
 from headrace_lab.demo.frame import Frame, causes_text, milliseconds, moves_text, percent
 
-SHOWN_CHANGES = 5
-SHOWN_WHY = 3
+FIXED_LINES = 23  # everything but the last changes and the operator's words
+MOST_WHY = 4
 BAR = 40
 
 
@@ -35,12 +35,14 @@ class LiveScreen:
 
     def show(self, frame: Frame) -> None:
         """Draw the frame."""
-        self._live.update(render(frame), refresh=True)
+        self._live.update(render(frame, self._console.height), refresh=True)
 
 
-def render(frame: Frame) -> Group:
-    """The whole view of a frame."""
-    return Group(_head(frame), _engines(frame), _frontends(frame), _changes(frame))
+def render(frame: Frame, height: int) -> Group:
+    """The whole view of a frame, made for a terminal of so many lines."""
+    room = max(2, height - FIXED_LINES)
+    why = min(MOST_WHY, room // 2, len(frame.why))
+    return Group(_head(frame), _engines(frame), _frontends(frame), _changes(frame, room - why), _why(frame, why))
 
 
 def _head(frame: Frame) -> Text:
@@ -53,8 +55,9 @@ def _head(frame: Frame) -> Text:
         f"{max(0.0, frame.now):4.0f} / {duration:.0f} s ",
         ("━" * filled, "cyan"),
         ("━" * (BAR - filled), "dim"),
-        (f"  {phase.name}: {phase.text}", style),
         "\n",
+        (f"{phase.text}\n", style),
+        no_wrap=True,
     )
 
 
@@ -101,14 +104,19 @@ def _frontends(frame: Frame) -> Table:
     return table
 
 
-def _changes(frame: Frame) -> Text:
-    text = Text("\nLast changes of the weights\n", style="italic")
-    for change in list(frame.changes)[-SHOWN_CHANGES:][::-1]:
-        text.append(f"{change.at:6.1f} s  r{change.revision}  ", "not italic dim")
+def _changes(frame: Frame, most: int) -> Text:
+    text = Text(
+        "\nLast changes of the weights, and what caused them", style="italic", no_wrap=True, overflow="ellipsis"
+    )
+    for change in list(frame.changes)[-most:][::-1]:
+        text.append(f"\n{change.at:6.1f} s  r{change.revision}  ", "not italic dim")
         text.append(causes_text(change) or "first", "not italic cyan")
-        text.append(f"  {moves_text(change)}\n", "not italic")
-    if frame.why:
-        text.append("Why, in the operator's words\n")
-        for line in list(frame.why)[:SHOWN_WHY]:
-            text.append(f"  {line}\n", "not italic")
+        text.append(f"  {moves_text(change)}", "not italic")
+    return text
+
+
+def _why(frame: Frame, most: int) -> Text:
+    text = Text("In the operator's words", style="italic", no_wrap=True, overflow="ellipsis")
+    for line in list(frame.why)[:most]:
+        text.append(f"\n  {line}", "not italic")
     return text

@@ -188,14 +188,16 @@ def test_plain_lines_show_progress_and_each_change_once() -> None:
     assert "lost needlessly 0" in lines[-1]
 
 
-def test_the_live_view_shows_weights_load_states_and_causes() -> None:
-    console = Console(file=io.StringIO(), width=110, height=40)
-    console.print(render(frame(24.0)))
+@pytest.mark.parametrize("height", [24, 50])
+def test_the_live_view_shows_weights_load_states_and_causes_on_any_terminal(height: int) -> None:
+    many = [Change(k, k, (("demand", 80.0),), ("fe-us-east: x 50 -> 60 %",), f"r{k}") for k in range(99)]
+    console = Console(file=io.StringIO(), width=90, height=height)
+    console.print(render(frame(24.0, changes=many), height))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "34", "20 %"):
+    for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "34", "20 %", "r98"):
         assert word in text
-    assert len(text.splitlines()) <= 36
+    assert len(text.splitlines()) <= max(height, 25)
 
 
 def test_live_figures_forget_what_is_old() -> None:
