@@ -26,6 +26,11 @@ HEADER_PATTERN: Final = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 KEY_PATTERN: Final = r"^[A-Za-z0-9._-]+$"
 LABEL_KEY_PATTERN: Final = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$"
 LABEL_VALUE_PATTERN: Final = r"^([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?)?$"
+# RE2 and Python agree on these; the manifests' reader has words for each.
+IDENTIFIER_PATTERN: Final = r"^[A-Za-z_][A-Za-z0-9_]*$"
+HOST_PATTERN: Final = r"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?$"
+HARDWARE_PATTERN: Final = r"^[A-Za-z0-9]([A-Za-z0-9 ._/+-]*[A-Za-z0-9])?$"
+PATH_PATTERN: Final = r"^(/[A-Za-z0-9_-]+)+$"
 
 ObjectName = Annotated[
     str,

@@ -15,6 +15,9 @@ from headrace_api.base import (
     API_VERSION,
     ATOMIC,
     BY_NAME,
+    HARDWARE_PATTERN,
+    HOST_PATTERN,
+    IDENTIFIER_PATTERN,
     SCALAR_SET,
     Capability,
     ConfigMapKey,
@@ -40,7 +43,7 @@ Url = Annotated[
     ),
 ]
 MetricLabel = Annotated[
-    str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", description="A metric label's name.")
+    str, Meta(min_length=1, max_length=128, pattern=IDENTIFIER_PATTERN, description="A metric label's name.")
 ]
 MetricLabelValue = Annotated[str, Meta(max_length=256, description="The value the label must have.")]
 
@@ -88,7 +91,7 @@ class UpstreamTls(Spec, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=253,
-                pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$",
+                pattern=HOST_PATTERN,
                 description="The name its certificate must carry, if not the url's host.",
             ),
         ]
@@ -140,7 +143,7 @@ class Hardware(Spec, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             max_length=64,
-            pattern=r"^[A-Za-z0-9]([A-Za-z0-9 ._/+-]*[A-Za-z0-9])?$",
+            pattern=HARDWARE_PATTERN,
             description="The accelerator's name, such as H100-80GB.",
         ),
     ]

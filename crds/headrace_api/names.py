@@ -12,6 +12,7 @@ HEADER_ENGINE: Final = "x-headrace-engine"
 HEADER_REASON: Final = "x-headrace-reason"
 HEADER_TABLE: Final = "x-headrace-table"
 HEADER_REQUEST_ID: Final = "x-request-id"
+HEADER_ATTEMPTS: Final = "x-headrace-attempts"
 # Set by the openai and anthropic packages on their own retries.
 HEADER_CLIENT_RETRY: Final = "x-stainless-retry-count"
 # Obeyed by the openai and anthropic packages: do not retry a refusal.

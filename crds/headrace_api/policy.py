@@ -15,6 +15,8 @@ from headrace_api.base import (
     API_VERSION,
     ATOMIC,
     BY_NAME,
+    IDENTIFIER_PATTERN,
+    PATH_PATTERN,
     SCALAR_SET,
     Capability,
     HeaderName,
@@ -186,7 +188,7 @@ class AffinityKey(Spec, frozen=True, kw_only=True):
             Meta(
                 min_length=1,
                 max_length=64,
-                pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+                pattern=IDENTIFIER_PATTERN,
                 description="A field at the top of the JSON body.",
             ),
         ]
@@ -352,7 +354,7 @@ class RoutingPolicySpec(Spec, frozen=True, kw_only=True):
                 Meta(
                     min_length=2,
                     max_length=128,
-                    pattern=r"^(/[A-Za-z0-9_-]+)+$",
+                    pattern=PATH_PATTERN,
                     description="An absolute path without a trailing slash.",
                 ),
             ],
