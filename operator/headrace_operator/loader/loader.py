@@ -62,6 +62,7 @@ class Loader:
         self._engines = EngineTrackers(_rules(config))
         self._demand = DemandTrackers()
         self._limits: dict[str, Thresholds] = {}
+        self._since: dict[str, tuple[State, str]] = {}
         self.views: dict[str, EngineView] = {}
 
     def configure(
@@ -90,11 +91,11 @@ class Loader:
         self.views = self._engines.views(steady, self._demand.ejected())
         sources = self._demand.views(steady, self._limits)
         states = [
-            _status(f"engine {name}", view.state, wall - (steady - view.state_since))
+            self._status(f"engine {name}", view.state, wall - (steady - view.state_since))
             for name, view in sorted(self.views.items())
         ]
         states += [
-            _status(
+            self._status(
                 f"demand {view.name.policy} {view.name.frontend} {view.name.model}",
                 view.state,
                 wall - (steady - view.state_since),
@@ -105,6 +106,7 @@ class Loader:
             SignalStatus(name=f"mass loss: over half of {model} seems dead; held", state="Held")
             for model in sorted(self._engines.held_models)
         ]
+        self._since = {state.name: self._since[state.name] for state in states if state.name in self._since}
         return Signals(
             at=rfc3339(wall),
             demand=tuple(view.signal for view in sources if view.signal is not None),
@@ -113,9 +115,17 @@ class Loader:
             routers=self._demand.routers_seen(),
         )
 
+    def engine_since(self, engine: str) -> str:
+        """When the engine's signals entered their state, RFC 3339 (empty before the first ``signals``)."""
+        found = self._since.get(f"engine {engine}")
+        return found[1] if found is not None else ""
 
-def _status(name: str, state: State, since: float) -> SignalStatus:
-    return SignalStatus(name=name, state=state, since=rfc3339(since))
+    def _status(self, name: str, state: State, since: float) -> SignalStatus:
+        """The state with the time at which it was entered, which must not wobble with the clocks."""
+        known = self._since.get(name)
+        if known is None or known[0] != state:
+            known = self._since[name] = (state, rfc3339(since))
+        return SignalStatus(name=name, state=state, since=known[1])
 
 
 def _rules(config: OperatorConfig) -> EngineRules:

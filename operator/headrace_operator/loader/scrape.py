@@ -46,16 +46,21 @@ class Scraper:
         self,
         settings: ScrapeSettings,
         *,
-        clock: Callable[[], float] = time.time,
-        on_change: Callable[[], None] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """clock: steady seconds that samples are stamped with."""
         self._clock = clock
-        self._on_change = on_change
+        self.on_change: Callable[[], None] = lambda: None
         self._samples: deque[TargetSample] = deque(maxlen=MAX_KEPT)
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._settings = settings
         self._lanes = _Lanes(settings.concurrency)
         self._session: aiohttp.ClientSession | None = None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What is read now."""
+        return tuple(self._tasks)
 
     def configure(self, settings: ScrapeSettings) -> None:
         """New settings hold from each target's next attempt on."""
@@ -100,9 +105,9 @@ class Scraper:
             self._samples.append(sample)
             if sample.outcome != outcome:
                 outcome = sample.outcome
-                self._on_change()
+                self.on_change()
             elif outcome == "Refused":
-                self._on_change()
+                self.on_change()
             await asyncio.sleep(max(0.01, self._settings.interval - (time.monotonic() - started)))
 
     async def _attempt(self, target: Target, *, slow: bool) -> TargetSample:

@@ -1,1 +1,0 @@
-"""The level-triggered loop that joins loader, decision and publisher."""

@@ -1,0 +1,303 @@
+"""The level-triggered loop: load, snapshot, decide, publish; again on edits, on changes of liveness, and each tick.
+
+On the routing-weight path. It holds no truth of its own: each round starts from what is there. A round that fails is
+told once a kind, leaves the last tables as they are, and the next round goes on. Solving and file I/O run in threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from headrace_api.table import RoutingTable
+from headrace_api.units import seconds
+from headrace_operator.controller.clock import Clock
+from headrace_operator.controller.metrics import OperatorMetrics
+from headrace_operator.decision.decide import Decision, decide
+from headrace_operator.decision.memory import Memory
+from headrace_operator.decision.warm import WarmModels
+from headrace_operator.loader.config import OperatorConfig
+from headrace_operator.loader.config_file import ConfigFile
+from headrace_operator.loader.loader import Loader, scrape_settings
+from headrace_operator.loader.scrape import Scraper
+from headrace_operator.publisher.engine_status import SignalView
+from headrace_operator.publisher.records import Record
+from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, raw, table_names
+from headrace_operator.snapshot.build import build_snapshot
+from headrace_operator.snapshot.model import Snapshot
+from headrace_operator.snapshot.signals import Signals
+from headrace_operator.store.directory import Resources
+
+log = logging.getLogger(__name__)
+
+MIN_GAP: Final = 0.1  # seconds between rounds, however often something wakes the loop
+THOROUGH_SECONDS: Final = 30.0  # how often contents are compared although no file seems changed
+FIRST_INTERVALS: Final = 3  # a restarted operator waits so long for readings before it moves anything
+
+
+class Store(Protocol):
+    """Where resources live."""
+
+    def look(self, *, thorough: bool) -> Resources:
+        """The resources now; the same object while nothing changed."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """What was logged already."""
+
+    faults: frozenset[str] = frozenset()
+    failures: set[str] = field(default_factory=set)
+
+
+class Controller:
+    """One standalone operator. ``run`` until stopped, or ``once``."""
+
+    def __init__(
+        self,
+        store: Store,
+        source: Scraper,
+        publisher: StandalonePublisher,
+        config_file: ConfigFile,
+        metrics: OperatorMetrics,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._source = source
+        self._publisher = publisher
+        self._config_file = config_file
+        self._metrics = metrics
+        self._clock = clock
+        self._config: OperatorConfig = config_file.look().config
+        self._loader = Loader(self._config)
+        self._warm = WarmModels()
+        self._memory = Memory()
+        self._resources: Resources | None = None
+        self._woken = asyncio.Event()
+        self._thorough_at = -float("inf")
+        self._went_round = clock.steady()
+        self._told = _Told()
+
+    def wake(self) -> None:
+        """Go round soon."""
+        self._woken.set()
+
+    def age(self) -> float:
+        """Seconds since the loop last went round, whether or not the round succeeded."""
+        return self._clock.steady() - self._went_round
+
+    def patience(self) -> float:
+        """Seconds after which the loop counts as stuck."""
+        return max(60.0, 5 * seconds(self._config.tick))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Go round until ``stop`` is set; then the last statuses are written."""
+        beat = asyncio.create_task(self._beat(stop))
+        try:
+            await self._begin(stop)
+            while not stop.is_set():
+                self._woken.clear()
+                await self._round()
+                await _first_of(seconds(self._config.tick), stop, self._woken)
+                await _first_of(MIN_GAP, stop)
+        finally:
+            beat.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await beat
+            await asyncio.to_thread(self._publisher.flush, self._clock.steady(), all_of_them=True)
+
+    async def once(self) -> bool:
+        """One load with one reading of every target, one decision; False when the round failed."""
+        await asyncio.to_thread(self._publisher.stamp_term, {})
+        await self._load()
+        self._loader.observe(await self._source.read_once())
+        good = await self._round()
+        await asyncio.to_thread(self._publisher.flush, self._clock.steady(), all_of_them=True)
+        await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
+        return good
+
+    async def _begin(self, stop: asyncio.Event) -> None:
+        """Put this start's term on the tables; where some stand, wait for readings before anything moves them."""
+        for fault in self._publisher.faults:
+            log.warning("%s; left alone", fault)
+        stamped = await asyncio.to_thread(self._publisher.stamp_term, {})
+        await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
+        await self._load()
+        if stamped and self._source.targets:
+            settings = scrape_settings(self._config)
+            log.info("term %d on %d tables; waiting for readings", self._publisher.identity.term, stamped)
+            await _first_of(FIRST_INTERVALS * settings.interval + settings.timeout, stop)
+
+    async def _beat(self, stop: asyncio.Event) -> None:
+        """Renew the heartbeat while the loop goes round: a stuck operator must not look alive."""
+        while not stop.is_set():
+            if self.age() < self.patience():
+                await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
+            await _first_of(1.0, stop)
+
+    async def _round(self) -> bool:
+        """One round; a failure is told once a kind and leaves everything as it was."""
+        try:
+            with self._metrics.tick_seconds.time():
+                await self._tick()
+        except Exception as error:
+            kind = f"{type(error).__name__}: {str(error)[:200]}"
+            if kind not in self._told.failures:
+                self._told.failures.add(kind)
+                log.exception("this round failed, the last tables stay (told once): %s", kind)
+            self._metrics.ticks.labels("failed").inc()
+            return False
+        else:
+            if self._told.failures:
+                log.info("rounds succeed again")
+                self._told.failures.clear()
+            self._metrics.ticks.labels("done").inc()
+            return True
+        finally:
+            self._went_round = self._clock.steady()
+
+    async def _load(self) -> Resources:
+        """Configuration and resources as they are now; whoever reads signals follows."""
+        looked = await asyncio.to_thread(self._config_file.look)
+        thorough = self._clock.steady() - self._thorough_at >= THOROUGH_SECONDS
+        resources = await asyncio.to_thread(self._store.look, thorough=thorough)
+        if thorough:
+            self._thorough_at = self._clock.steady()
+        self._tell_faults((*looked.faults, *resources.faults))
+        if looked.changed:
+            self._config = looked.config
+            self._source.configure(scrape_settings(self._config))
+            log.info("the configuration changed")
+        if looked.changed or resources is not self._resources:
+            self._resources = resources
+            self._source.retarget(self._loader.configure(resources.engines, resources.policies, self._config))
+        return resources
+
+    async def _tick(self) -> None:
+        resources = await self._load()
+        samples = await self._source.read()
+        self._metrics.count_reads(samples)
+        standing = self._publisher.tables.tables()
+        self._loader.observe(samples, shedding_policies(standing))
+        steady, wall = self._clock.steady(), self._clock.wall()
+        signals = self._loader.signals(steady, wall)
+        with self._metrics.solve_seconds.time():
+            snapshot, decision = await asyncio.to_thread(self._decide, resources, signals, standing, wall)
+        await asyncio.to_thread(self._publish, resources, snapshot, decision, standing)
+        self._metrics.show_weights(self._publisher.tables.tables())
+        self._metrics.show_ages(
+            {name: steady - view.figures.at for name, view in self._loader.views.items() if view.figures.at is not None}
+        )
+
+    def _decide(
+        self, resources: Resources, signals: Signals, standing: Sequence[RoutingTable], wall: float
+    ) -> tuple[Snapshot, Decision]:
+        memory = self._memory
+        snapshot = build_snapshot(
+            resources.engines,
+            resources.policies,
+            signals,
+            at=wall,
+            previous=(*standing, *memory.shadow),
+            savings=memory.savings,
+            shedding=memory.shedding,
+        )
+        decision = decide(
+            snapshot,
+            memory,
+            standing,
+            uid=self._publisher.identity.uid,
+            term=self._publisher.identity.term,
+            revision=self._publisher.revision + 1,
+            assess=self._warm.assess,
+            statuses=self._publisher.policy_statuses,
+        )
+        return snapshot, decision
+
+    def _publish(
+        self, resources: Resources, snapshot: Snapshot, decision: Decision, before: Sequence[RoutingTable]
+    ) -> None:
+        publisher, at = self._publisher, self._clock.now()
+        refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
+        written = publisher.publish(decision.tables, table_names(resources.policies))
+        if written:
+            publisher.record(self._record(snapshot, before, written, at), self._config.records)
+            for table in written:
+                self._metrics.published.labels(table.policy_namespace, table.policy).inc()
+                log.info(
+                    "revision %d: table of %s/%s for front-end %s",
+                    table.identity.revision,
+                    table.policy_namespace,
+                    table.policy,
+                    table.frontend,
+                )
+        for key in publisher.remove_orphans(decision.orphans, certain=resources.complete):
+            log.info("table of %s for front-end %s removed: the policy asks for it no more", *key)
+        unpublished = {key.policy for key in publisher.tables.refusals}
+        publisher.policy_statuses.update(
+            (name, status) for name, status in decision.statuses if name not in unpublished
+        )
+        self._memory = decision.memory
+        publisher.show_policies(resources.policies, refused, at)
+        publisher.show_engines(
+            resources.engines, {engine.id: engine for engine in snapshot.engines}, self._signal_views(), refused, at
+        )
+        if resources.complete:
+            publisher.forget_others(resources.all())
+        publisher.tell([EventNote(e.kind, e.id, e.type, e.reason, e.message) for e in decision.events], refused, at)
+        publisher.flush(self._clock.steady())
+
+    def _record(
+        self, snapshot: Snapshot, before: Sequence[RoutingTable], written: Sequence[RoutingTable], at: str
+    ) -> Record:
+        return Record(
+            revision=self._publisher.revision,
+            term=self._publisher.identity.term,
+            uid=self._publisher.identity.uid,
+            at=at,
+            snapshot=snapshot,
+            memory=raw(self._memory),
+            before=tuple(before),
+            written=tuple(written),
+        )
+
+    def _signal_views(self) -> dict[str, SignalView]:
+        return {
+            name: SignalView(view.state, self._loader.engine_since(name), view.problems)
+            for name, view in self._loader.views.items()
+        }
+
+    def _tell_faults(self, faults: Sequence[str]) -> None:
+        """Log what is newly wrong, and that it is right again."""
+        now = frozenset(faults)
+        for fault in faults:
+            if fault not in self._told.faults:
+                log.warning("%s", fault)
+        if self._told.faults and not now:
+            log.info("all manifests are right again")
+        self._told.faults = now
+        self._metrics.faults.set(len(now))
+
+
+def shedding_policies(tables: Collection[RoutingTable]) -> frozenset[str]:
+    """Ids of policies whose standing tables refuse something."""
+    return frozenset(
+        f"{table.policy_namespace}/{table.policy}"
+        for table in tables
+        if any(shed.share > 0 for routed in table.models for routes in routed.classes for shed in routes.shed)
+    )
+
+
+async def _first_of(timeout_seconds: float, *events: asyncio.Event) -> None:
+    """Wait until one of the events is set, or the time is over."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
