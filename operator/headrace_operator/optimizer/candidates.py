@@ -14,6 +14,7 @@ from headrace_operator.optimizer.problem import Problem
 from headrace_operator.snapshot.curves import Floats
 
 NEAREST = 20  # engines a source starts with
+ADDED = 10  # pairs a source gets in one round
 PRICE_TOLERANCE = 1e-7  # relative to what the source pays: rounding of duals, not a gain
 
 
@@ -28,10 +29,18 @@ def first_candidates(possible: Bools, direct: Floats, previous: Floats) -> Bools
 
 
 def missing_pairs(problem: Problem, candidates: Bools, source_price: Floats, engine_price: Floats) -> Bools:
-    """Allowed pairs without a column that would be cheaper than what their source pays at the margin."""
+    """Allowed pairs without a column, cheaper than what their source pays at the margin; of each source the best few."""
     lacking = problem.allowed & ~candidates
     if not lacking.any():
         return lacking
     cost = problem.direct + problem.move_price + problem.work * engine_price[None, :]
     margin = PRICE_TOLERANCE * np.maximum(np.abs(source_price), 1e-3)
-    return np.asarray(lacking & (cost < (source_price - margin)[:, None]), dtype=np.bool_)
+    gain = np.where(lacking, (source_price - margin)[:, None] - cost, 0.0)
+    paying = np.asarray(gain > 0.0, dtype=np.bool_)
+    rows = np.flatnonzero(paying.sum(axis=1) > ADDED)
+    if rows.size:
+        best = np.argsort(-gain[rows], axis=1, kind="stable")[:, :ADDED]
+        few = np.zeros((rows.size, gain.shape[1]), dtype=np.bool_)
+        np.put_along_axis(few, best, values=True, axis=1)
+        paying[rows] &= few
+    return paying

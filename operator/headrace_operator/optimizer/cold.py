@@ -14,19 +14,18 @@ import msgspec
 import numpy as np
 
 from headrace_operator.optimizer.assemble import assembled, cleaned, failed, unpooled
-from headrace_operator.optimizer.candidates import first_candidates, missing_pairs
-from headrace_operator.optimizer.layout import Bools, build_layout
+from headrace_operator.optimizer.candidates import first_candidates
+from headrace_operator.optimizer.layout import build_layout
+from headrace_operator.optimizer.loaded import load, optimum
 from headrace_operator.optimizer.pools import pooled
 from headrace_operator.optimizer.problem import Problem, build_problem, shedding_open
-from headrace_operator.optimizer.programme import Flows, flows, numbers, shape_of
+from headrace_operator.optimizer.programme import Flows
 from headrace_operator.optimizer.readings import Reader
-from headrace_operator.optimizer.residuals import fault_of
 from headrace_operator.optimizer.solution import Solution
-from headrace_operator.optimizer.solver import solve_fresh
+from headrace_operator.optimizer.solver import TIME_LIMIT
 from headrace_operator.snapshot.model import Snapshot
 
 NO_FIXED: Mapping[str, float] = MappingProxyType({})
-ROUNDS = 50  # of added pairs; every round adds at least one, and two or three are usual
 
 
 def solve(snapshot: Snapshot, policies: tuple[str, ...], *, fixed: Mapping[str, float] = NO_FIXED) -> Solution:
@@ -71,30 +70,20 @@ def _solve(snapshot: Snapshot, policies: tuple[str, ...], fixed: Mapping[str, fl
 
 
 def _optimum(problem: Problem) -> tuple[Flows, float] | str:
-    """Flows and objective over all allowed pairs, by adding the pairs that price out; a sentence when there is none."""
+    """Flows and objective over all allowed pairs; a sentence when there is none.
+
+    Pairs that price out are added in one solver; what is used comes from a solver that began with all of them.
+    """
     if not problem.allowed.any():
         return _nothing(problem), 0.0
     candidates = first_candidates(problem.allowed, problem.direct, problem.previous)
-    for _ in range(ROUNDS):
-        found = _solved(problem, candidates)
+    while True:
+        found = optimum(load(problem, candidates, time_limit=TIME_LIMIT), problem)
         if isinstance(found, str):
             return found
-        missing = missing_pairs(problem, candidates, found[0].source_price, found[0].engine_price)
-        if not missing.any():
-            return found
-        candidates = candidates | missing
-    return _solved(problem, problem.allowed)
-
-
-def _solved(problem: Problem, candidates: Bools) -> tuple[Flows, float] | str:
-    unit = np.where(problem.served, problem.shed_work, 1.0)
-    shape = shape_of(problem, candidates, candidates & (problem.previous > 0.0), unit)
-    values = numbers(problem, shape, unit)
-    answer = solve_fresh(shape, values)
-    fault = fault_of(answer, shape, values)
-    if fault is not None:
-        return fault
-    return flows(problem, shape, unit, answer.values, answer.row_duals, answer.column_duals), answer.objective
+        if (found.loaded.candidates == candidates).all():
+            return found.flows, found.objective
+        candidates = found.loaded.candidates
 
 
 def _nothing(problem: Problem) -> Flows:

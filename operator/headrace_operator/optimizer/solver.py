@@ -95,11 +95,6 @@ class LoadedProgramme:
         )
 
 
-def solve_fresh(shape: Shape, numbers: Numbers) -> Answer:
-    """A cold solve in a HiGHS of its own: the same input gives the same answer in any process."""
-    return LoadedProgramme(shape, numbers, time_limit=TIME_LIMIT).run()
-
-
 def prime() -> None:
     """Makes the first HiGHS object of the process, which prints two lines on file descriptor 1 whatever it is told.
 

@@ -13,23 +13,20 @@ from typing import NamedTuple
 import numpy as np
 
 from headrace_operator.optimizer.assemble import priced
-from headrace_operator.optimizer.candidates import first_candidates, missing_pairs
+from headrace_operator.optimizer.candidates import first_candidates
 from headrace_operator.optimizer.cold import NO_FIXED
 from headrace_operator.optimizer.judge import cost_of, current_flows
-from headrace_operator.optimizer.layout import Bools, Layout, build_layout
+from headrace_operator.optimizer.layout import Layout, build_layout
+from headrace_operator.optimizer.loaded import Loaded, Optimum, load, optimum, refresh
 from headrace_operator.optimizer.problem import Problem, build_problem, shedding_open
-from headrace_operator.optimizer.programme import Flows, Shape, flows, grown, numbers, shape_of
 from headrace_operator.optimizer.readings import Reader
-from headrace_operator.optimizer.residuals import fault_of
 from headrace_operator.optimizer.savings import LEAST_SAVING, standing_savings
-from headrace_operator.optimizer.solver import Answer, LoadedProgramme
 from headrace_operator.snapshot.curves import Floats
 from headrace_operator.snapshot.eligibility import bare_name
 from headrace_operator.snapshot.model import SavingSince, Snapshot, SourceKey
 
 RATIO_DRIFT = 0.02  # of w_ij/w_i; beyond it the matrix is built anew
-SLACK_COLUMNS = 4  # the programme is built anew when it has grown to this many times its first pairs
-ROUNDS = 50
+LONGEST = 4  # the programme is built anew when it has grown to this many times its first pairs
 
 
 class Verdict(NamedTuple):
@@ -54,23 +51,12 @@ class _Standing(NamedTuple):
     reader: Reader
 
 
-class _Loaded(NamedTuple):
-    """A programme in the solver: its shape, which pairs have columns, the ratios it was built with."""
-
-    shape: Shape
-    candidates: Bools
-    stays: Bools
-    ratio: Floats
-    first_pairs: int
-    programme: LoadedProgramme
-
-
 class WarmModel:
     """One component's persistent programme."""
 
     def __init__(self) -> None:
         self._standing: _Standing | None = None
-        self._loaded: _Loaded | None = None
+        self._loaded: Loaded | None = None
 
     def assess(
         self, snapshot: Snapshot, policies: tuple[str, ...], *, fixed: Mapping[str, float] = NO_FIXED
@@ -81,14 +67,12 @@ class WarmModel:
             return Verdict(moves=False, objective_current=0.0, objective_new=0.0, why="no eligible engine")
         found = self._optimum(problem)
         if isinstance(found, str):
-            self._loaded = None
             return Verdict(moves=True, objective_current=np.nan, objective_new=np.nan, why=found)
-        optimum, objective = found
-        load = (optimum.flow * problem.work).sum(axis=0) + problem.fixed
-        over = bool((load > problem.hard * (1.0 + 1e-9) + 1e-9).any())
+        loads = (found.flows.flow * problem.work).sum(axis=0) + problem.fixed
+        over = bool((loads > problem.hard * (1.0 + 1e-9) + 1e-9).any())
         engines, sources = self._names()
-        verdict = _compared(problem, objective, _deadband(snapshot, policies), engines)
-        saving = priced(problem, optimum)[1]
+        verdict = _compared(problem, found.objective, _deadband(snapshot, policies), engines)
+        saving = priced(problem, found.flows)[1]
         savings = standing_savings(snapshot, ((sources[i], engines[j]) for i, j in np.argwhere(saving > LEAST_SAVING)))
         return verdict._replace(overloaded=over, savings=savings)
 
@@ -105,36 +89,20 @@ class WarmModel:
         readings = standing.reader.read(snapshot)
         return build_problem(standing.layout, readings, fixed, shedding=shedding_open(snapshot, policies))
 
-    def _optimum(self, problem: Problem) -> tuple[Flows, float] | str:
-        loaded, unit = self._fitting(problem)
-        for _ in range(ROUNDS):
-            answer = loaded.programme.run()
-            fault = self._fault(problem, loaded, unit, answer)
-            if fault is not None:
-                return fault
-            optimum = flows(problem, loaded.shape, unit, answer.values, answer.row_duals, answer.column_duals)
-            missing = missing_pairs(problem, loaded.candidates, optimum.source_price, optimum.engine_price)
-            if not missing.any():
-                return optimum, answer.objective
-            loaded = self._loaded = _with_pairs(loaded, problem, unit, missing, np.zeros_like(missing))
-        return f"pairs still priced out after {ROUNDS} rounds"
+    def _optimum(self, problem: Problem) -> Optimum | str:
+        found = optimum(self._fitting(problem), problem)
+        self._loaded = None if isinstance(found, str) else found.loaded
+        return found
 
-    def _fault(self, problem: Problem, loaded: _Loaded, unit: Floats, answer: Answer) -> str | None:
-        return fault_of(answer, loaded.shape, numbers(problem, loaded.shape, unit))
-
-    def _fitting(self, problem: Problem) -> tuple[_Loaded, Floats]:
-        """The loaded programme with today's numbers pushed, built anew when ratios drifted or it grew too long."""
+    def _fitting(self, problem: Problem) -> Loaded:
+        """The loaded programme with today's numbers, built anew when ratios drifted or it has grown too long."""
         loaded = self._loaded
-        if loaded is not None:
+        if loaded is not None and len(loaded.shape.pair_source) <= LONGEST * loaded.first_pairs:
             unit = _units(problem, loaded.ratio)
             drift = np.abs(problem.work / (unit[:, None] * loaded.ratio) - 1.0)[problem.allowed].max(initial=0.0)
-            grown_long = len(loaded.shape.pair_source) > SLACK_COLUMNS * loaded.first_pairs
-            if drift <= RATIO_DRIFT and not grown_long and loaded.shape.piece_source.size == problem.piece_source.size:
-                self._loaded = loaded = _updated(loaded, problem, unit)
-                return loaded, unit
-        unit = np.where(problem.shed_work > 0.0, problem.shed_work, 1.0)
-        self._loaded = loaded = _built(problem, unit)
-        return loaded, unit
+            if drift <= RATIO_DRIFT and np.array_equal(loaded.shape.piece_source, problem.piece_source):
+                return refresh(loaded, problem, unit)
+        return load(problem, first_candidates(problem.allowed, problem.direct, problem.previous))
 
 
 def _units(problem: Problem, ratio: Floats) -> Floats:
@@ -142,29 +110,6 @@ def _units(problem: Problem, ratio: Floats) -> Floats:
     allowed = problem.allowed
     fit = np.where(allowed, problem.work / ratio, 0.0).sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
     return np.where(fit > 0.0, fit, 1.0)
-
-
-def _built(problem: Problem, unit: Floats) -> _Loaded:
-    candidates = first_candidates(problem.allowed, problem.direct, problem.previous)
-    stays = candidates & (problem.previous > 0.0)
-    shape = shape_of(problem, candidates, stays, unit)
-    programme = LoadedProgramme(shape, numbers(problem, shape, unit))
-    return _Loaded(shape, candidates, stays, problem.work / unit[:, None], len(shape.pair_source), programme)
-
-
-def _updated(loaded: _Loaded, problem: Problem, unit: Floats) -> _Loaded:
-    """Today's numbers pushed; pairs that were given weights since get their columns."""
-    stays = problem.allowed & (problem.previous > 0.0) & ~loaded.stays
-    if stays.any():
-        return _with_pairs(loaded, problem, unit, stays & ~loaded.candidates, stays)
-    loaded.programme.push(numbers(problem, loaded.shape, unit))
-    return loaded
-
-
-def _with_pairs(loaded: _Loaded, problem: Problem, unit: Floats, moves: Bools, stays: Bools) -> _Loaded:
-    shape = grown(loaded.shape, moves, stays, loaded.ratio)
-    loaded.programme.grow(shape, numbers(problem, shape, unit))
-    return loaded._replace(shape=shape, candidates=loaded.candidates | moves, stays=loaded.stays | stays)
 
 
 def _deadband(snapshot: Snapshot, policies: tuple[str, ...]) -> float:

@@ -30,6 +30,8 @@ HULL_TOLERANCE = 1e-9  # relative to the curve's height: rounding, not a fault o
 _HERMITE = np.polynomial.hermite.hermgauss(9)
 _NODES: Floats = BREAKPOINTS[:, None] + np.sqrt(2.0) * SPREAD * _HERMITE[0][None, :]
 _NODE_WEIGHTS: Floats = _HERMITE[1] / _HERMITE[1].sum()
+_BELOW: Floats = np.clip(_NODES, 0.0, BACKLOG_FROM)
+_BEYOND = _NODES > BACKLOG_FROM
 _KNOTS: Floats = np.array([BACKLOG_FROM, 0.99, 1.0])  # profile points beyond 0.98 stand on whole percents
 
 
@@ -87,11 +89,10 @@ def averaged_slopes(
     c_j is u (T(u) - T(0)) / (w trim), its slope beyond 0.98 at least 30 s / w; then it is averaged over the spread.
     """
     scale = 1.0 / (work * trim)
-    nodes = np.maximum(_NODES, 0.0)
-    below = np.minimum(nodes, BACKLOG_FROM)
-    latency = np.where(nodes > BACKLOG_FROM, knots[:, 0][:, None, None], spread)
-    excess = below * (latency - unloaded[:, None, None]) * scale[:, None, None]
-    excess = excess + _backlog(nodes, unloaded, knots, scale, BACKLOG_SECONDS / work)
+    latency = spread.copy()
+    latency[:, _BEYOND] = knots[:, :1]
+    excess = _BELOW * (latency - unloaded[:, None, None]) * scale[:, None, None]
+    excess[:, _BEYOND] += _backlog(unloaded, knots, scale, BACKLOG_SECONDS / work)
     return hull_slopes(np.broadcast_to(BREAKPOINTS, (len(work), SEGMENTS + 1)), excess @ _NODE_WEIGHTS)
 
 
@@ -104,17 +105,17 @@ def target_slopes(breakpoints: Floats, latency: Floats, work: Floats, trim: Floa
     return hull_slopes(breakpoints, excess)
 
 
-def _backlog(nodes: Floats, unloaded: Floats, knots: Floats, scale: Floats, least: Floats) -> Floats:
-    """The integral from 0.98 to each node of max(G', least), exact as T is linear between the knots, flat beyond 1."""
-    total = np.zeros((len(scale), *nodes.shape))
+def _backlog(unloaded: Floats, knots: Floats, scale: Floats, least: Floats) -> Floats:
+    """Engines x nodes beyond 0.98: the integral of max(G', least) from there, T linear between knots, flat beyond 1."""
+    nodes = _NODES[_BEYOND][None, :]
+    total = least[:, None] * (nodes - BACKLOG_FROM)
     for index, start in enumerate(_KNOTS):
-        end = _KNOTS[index + 1] if index + 1 < len(_KNOTS) else np.inf
+        last_knot = index + 1 == len(_KNOTS)
+        end = np.inf if last_knot else _KNOTS[index + 1]
         length = np.clip(nodes, start, end) - start
-        rise = (knots[:, index + 1] - knots[:, index]) / (end - start) if np.isfinite(end) else np.zeros(len(scale))
-        base = knots[:, index] - unloaded + rise * start
-        first = (base * scale - least)[:, None, None]
-        last = first + (2.0 * rise * scale)[:, None, None] * length
-        total += least[:, None, None] * length + _positive_area(first, last, length)
+        rise = np.zeros(len(scale)) if last_knot else (knots[:, index + 1] - knots[:, index]) / (end - start)
+        first = ((knots[:, index] - unloaded + rise * start) * scale - least)[:, None]
+        total = total + _positive_area(first, first + (2.0 * rise * scale)[:, None] * length, length)
     return total
 
 
