@@ -1,0 +1,121 @@
+"""Microseconds of one selection, warm and first, at several numbers of engines; `python hack/bench/bench_pick.py`.
+
+Prints a table; judges nothing (the machine may be shared). Targets: warm pick 5 us, first pick of a slot 100 us at
+5,000 engines.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable
+
+from headrace_api.table import RoutingTable
+from headrace_router.core.facts import RequestFacts
+from headrace_router.core.selection import Pick, Selector
+from headrace_router.core.slots import SLOTS, slot_of
+from headrace_router.core.table_check import parse_table
+from headrace_router.core.view import build_view
+
+SIZES = (3, 64, 256, 1000, 5000)
+
+
+def table_bytes(engines: int, priced: bool) -> bytes:
+    """A table of ``engines`` engines with weights that differ."""
+    weights = [2 + (i * 7 % 3 if engines < 4000 else 0) for i in range(engines)]
+    scale = 10_000 / sum(weights)
+    weights = [max(1, round(weight * scale)) for weight in weights]
+    weights[0] += 10_000 - sum(weights)
+    routes = [
+        {"engine": f"ns/e{i}", "weight": weight, "workShare": 0.01, "reducedCost": 0.0}
+        for i, weight in enumerate(weights)
+    ]
+    table = {
+        "schemaVersion": 1,
+        "identity": {"uid": "u", "term": 1, "revision": 1},
+        "policy": "p",
+        "policyNamespace": "ns",
+        "frontend": "f",
+        "issued": "2026-01-01T00:00:00Z",
+        "hash": "h",
+        "models": [{"model": "m", "classes": [{"routes": routes}]}],
+        "engines": [
+            {"id": f"ns/e{i}", "urls": [f"http://10.0.{i // 250}.{i % 250}:8000"], "inFlightHere": 5.0}
+            for i in range(engines)
+        ],
+    }
+    if priced:
+        table["guard"] = {"x": 1.0, "z": 1.0, "nu": 0.0}
+    return json.dumps(table, separators=(",", ":")).encode()
+
+
+def measured(action: Callable[[], None], count: int, repeats: int = 5) -> float:
+    """Median over repeats, microseconds per action."""
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        for _ in range(count):
+            action()
+        times.append((time.perf_counter() - start) / count * 1e6)
+    return statistics.median(times)
+
+
+def picker(selector: Selector, keys: list[bytes | None]) -> Callable[[], None]:
+    """One pick and its release, over the keys in turn."""
+    requests = [RequestFacts("m", key, 2000) for key in keys]
+    at = 0
+
+    def action() -> None:
+        nonlocal at
+        pick = selector.pick(requests[at % len(requests)], 1.0)
+        assert isinstance(pick, Pick)
+        pick.release()
+        at += 1
+
+    return action
+
+
+def row(engines: int, priced: bool) -> str:
+    """One line of the report."""
+    data = table_bytes(engines, priced)
+    start = time.perf_counter()
+    table = parse_table(data)
+    parsed = time.perf_counter()
+    assert isinstance(table, RoutingTable), table
+    view = build_view([table])
+    built = time.perf_counter()
+    selector = Selector(view, rng=lambda: 0.5)
+    installed = time.perf_counter()
+    seen: set[int] = set()
+    keys: list[bytes | None] = []
+    for number in range(20_000):
+        key = b"session-%d" % number
+        if len(keys) < 2_000 and slot_of(key) not in seen:
+            seen.add(slot_of(key))
+            keys.append(key)
+    first = measured(picker(selector, keys), len(keys), 1)
+    warm = measured(picker(selector, keys), 5_000)
+    keyless = measured(picker(selector, [None]), 5_000)
+    start_swap = time.perf_counter()
+    selector.install(build_view([table], selector.view))
+    swap = time.perf_counter() - start_swap
+    return (
+        f"{engines:>6} {'yes' if priced else 'no':>6} {first:>9.1f} {warm:>8.2f} {keyless:>8.2f} "
+        f"{(parsed - start) * 1e3:>9.1f} {(built - parsed) * 1e3:>9.1f} {(installed - built) * 1e3:>8.1f} {swap * 1e3:>8.1f}"
+    )
+
+
+def main() -> None:
+    """Print the report."""
+    gc.disable()
+    print(f"{SLOTS} slots; pick + release in us, the rest in ms")
+    print("engines priced first_key warm_key  keyless     parse     build  install     swap")
+    for engines in SIZES:
+        for priced in (True, False):
+            print(row(engines, priced))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,129 @@
+"""A request's affinity key: what says that it belongs with others whose prefix an engine has cached.
+
+On the request path. The policy's rules are asked in their order, the first that yields something wins; an empty
+header or field is a missing one. Without any, the request has no key and is spread by weight, never sent to
+"the engine of the empty key".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from headrace_api.table import TableAffinity
+from headrace_router.core.body import BodyFacts, field
+
+# Of each part of the opening this many bytes from both ends are hashed, and its length: enough to tell
+# conversations apart, bounded whatever is sent.
+_END_BYTES: Final = 4_096
+# Of a plain prompt, whose turns can't be told apart, the first bytes: about two blocks of 512 tokens, which all
+# turns of one conversation share. Whole prompts would give every turn a key of its own.
+_PROMPT_BYTES: Final = 4_096
+
+
+class AffinityRules:
+    """A table's rules, prepared: (kind, name) in order, names of headers in lower case."""
+
+    __slots__ = ("fields", "rules", "slack")
+
+    def __init__(self, affinity: TableAffinity) -> None:
+        rules: list[tuple[str, str]] = []
+        for rule in affinity.keys:
+            if rule.header is not None:
+                rules.append(("header", rule.header.lower()))
+            elif rule.field is not None:
+                rules.append(("field", rule.field))
+            else:
+                rules.append(("prefix", ""))
+        self.rules = tuple(rules)
+        self.fields = frozenset(name for kind, name in rules if kind == "field")
+        self.slack = affinity.slack
+
+
+class _Turn(msgspec.Struct):
+    role: str = ""
+    content: msgspec.Raw = msgspec.Raw(b"")
+
+
+_TURNS: Final = msgspec.json.Decoder(list[_Turn])
+_SCALAR: Final = msgspec.json.Decoder(str | int | float | bool | None)
+
+
+def lower_names(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Headers as a mapping with lower-case names; of a repeated one the first that is not empty counts."""
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        lowered = name.lower()
+        if not found.get(lowered):
+            found[lowered] = value
+    return found
+
+
+def affinity_key(rules: AffinityRules, headers: Mapping[str, str], body: BodyFacts | None) -> bytes | None:
+    """The key, or None without any.
+
+    Args:
+        rules: the policy's.
+        headers: a case-insensitive mapping, or one with lower-case names (``lower_names``).
+        body: what was read of the body; None where there is none yet.
+    """
+    for kind, name in rules.rules:
+        if kind == "header":
+            key = headers.get(name, "").strip().encode("utf-8", "surrogateescape")
+        elif body is None:
+            continue
+        elif kind == "field":
+            key = _field_key(field(body, name))
+        else:
+            key = _opening_key(body)
+        if key:
+            return key
+    return None
+
+
+def _field_key(value: object) -> bytes:
+    """A scalar's text; an object's or list's own bytes (a session may be named by a structure)."""
+    raw = bytes(value) if isinstance(value, msgspec.Raw) else str(value or "").encode("utf-8", "surrogateescape")
+    if raw[:1] not in (b'"', b"n"):
+        return b"" if raw in (b"{}", b"[]") else raw
+    try:
+        text = _SCALAR.decode(raw)
+    except msgspec.DecodeError:
+        return raw
+    return b"" if text is None else str(text).strip().encode("utf-8", "surrogateescape")
+
+
+def _opening_key(body: BodyFacts) -> bytes:
+    """A digest of system prompt and first user turn; of a plain prompt's beginning; b"" if neither is there."""
+    turns = bytes(body.messages) or bytes(body.input)
+    if turns[:1] == b"[":
+        return _conversation_key(turns, bytes(body.system) + bytes(body.instructions))
+    prompt = turns or bytes(body.prompt)
+    if prompt in (b"", b"null", b'""', b"[]"):
+        return b""
+    digest = blake2b(prompt[:_PROMPT_BYTES], digest_size=16)
+    _absorb(digest, bytes(body.instructions))
+    return digest.digest()
+
+
+def _conversation_key(turns: bytes, system: bytes) -> bytes:
+    try:
+        messages = _TURNS.decode(turns)
+    except (msgspec.DecodeError, RecursionError):
+        return b""  # not turns of a conversation; the engine is the one to say so
+    digest = blake2b(digest_size=16)
+    _absorb(digest, system)
+    for message in messages:
+        _absorb(digest, message.role.encode("utf-8", "surrogateescape"))
+        _absorb(digest, bytes(message.content))
+        if message.role == "user":
+            return digest.digest()
+    return b""
+
+
+def _absorb(digest: blake2b, part: bytes) -> None:
+    digest.update(b"%d;" % len(part))
+    digest.update(part if len(part) <= 2 * _END_BYTES else part[:_END_BYTES] + part[-_END_BYTES:])

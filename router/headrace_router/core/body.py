@@ -1,0 +1,249 @@
+"""What the router reads of a request's body, and the one value that it may change in it.
+
+On the request path. A body is hostile: only the named fields are decoded, whatever can't be is a client's error
+(400) and never an exception, and what an engine might read otherwise than we (a second ``model``) is refused. All
+other bytes pass on unchanged. NaN and Infinity are not JSON (RFC 8259, 6) and refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Final, cast
+
+import msgspec
+from msgspec import Raw
+
+# Far above any tool schema seen, far below what exhausts the stack of any Python.
+MAX_DEPTH: Final = 128
+# CPython's own limit for text to int is 4,300 digits; numbers are far shorter wherever they mean something.
+MAX_DIGITS: Final = 1_024
+MAX_MODEL_NAME: Final = 256
+
+_MISSING: Final = Raw(b"")
+_PREFIX: Final = "field_"
+
+
+class BodyFacts(msgspec.Struct, kw_only=True):
+    """The wanted fields; a Raw is the field's own JSON, empty when missing.
+
+    ``field`` reads one by its name, also those that a policy's affinity rules name beside these.
+    """
+
+    model: str
+    stream: bool | None = None
+    messages: Raw = _MISSING
+    prompt: Raw = _MISSING
+    input: Raw = _MISSING
+    instructions: Raw = _MISSING
+    system: Raw = _MISSING
+    tools: Raw = _MISSING
+    functions: Raw = _MISSING
+    user: Raw = _MISSING
+    prompt_cache_key: Raw = _MISSING
+    max_tokens: Raw = _MISSING
+    store: Raw = _MISSING
+    previous_response_id: Raw = _MISSING
+
+
+class BadBody(msgspec.Struct, frozen=True):
+    """Answer 400: ``message`` says what would be right, ``param`` names the field ("" for the whole body)."""
+
+    message: str
+    param: str = ""
+    code: str = "invalid_body"
+
+
+# Possessive: a string of megabytes is one step without a way back.
+_QUOTED: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
+_TOKEN: Final = re.compile(_QUOTED + rb"|[\[\]{}]|[0-9]{%d,}" % MAX_DIGITS, re.DOTALL)
+_DIGITS: Final = re.compile(rb"[0-9]{3}")
+_KEY: Final = re.compile(rb"[\s,]*(" + _QUOTED + rb")\s*:\s*", re.DOTALL)
+_STRING: Final = re.compile(_QUOTED, re.DOTALL)
+_BARE: Final = re.compile(rb"[^\s,}\]]+")
+_STRIDE: Final = MAX_DIGITS // 4
+_TEXT: Final = msgspec.json.Decoder(str)
+
+
+@lru_cache(maxsize=256)
+def _decoder(fields: frozenset[str]) -> msgspec.json.Decoder[BodyFacts]:
+    extra = sorted(fields - set(BodyFacts.__struct_fields__))
+    if not extra:
+        return msgspec.json.Decoder(BodyFacts)
+    # Prefixed in Python: a field may be called like a keyword or an attribute of the struct.
+    names = {_PREFIX + name: name for name in extra}
+    wanted = [(name, Raw, _MISSING) for name in names]
+    shape = msgspec.defstruct("BodyFactsWithFields", wanted, bases=(BodyFacts,), kw_only=True, rename=names)
+    return cast("msgspec.json.Decoder[BodyFacts]", msgspec.json.Decoder(shape))
+
+
+def field(facts: BodyFacts, name: str) -> str | bool | Raw | None:
+    """A top-level field by its own name: one of BodyFacts, or one that ``read_body`` was asked for."""
+    known = name in BodyFacts.__struct_fields__
+    found: str | bool | Raw | None = getattr(facts, name if known else _PREFIX + name, None)
+    return found
+
+
+def read_body(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts | BadBody:
+    """The wanted fields of a JSON body, or why it is refused. ``fields``: those a policy's rules name."""
+    if not data.isascii() and not _is_utf8(data):
+        return BadBody("the body is not UTF-8; right would be JSON in UTF-8")
+    try:
+        facts = _decoder(fields).decode(data)
+    except msgspec.ValidationError as error:
+        return _wrong_field(str(error))
+    except msgspec.DecodeError as error:
+        return BadBody(f"the body is not JSON: {error}")
+    except RecursionError:
+        return _too_deep()
+    if not 0 < len(facts.model) <= MAX_MODEL_NAME:
+        return BadBody(f"model has {len(facts.model)} characters; right would be 1 to {MAX_MODEL_NAME}", "model")
+    return _suspicious(data, facts) or facts
+
+
+def needs(facts: BodyFacts) -> frozenset[str]:
+    """Capabilities that the request shows: tools, vision, audio.
+
+    A quoted word is a JSON string of its own (quotes inside text are escaped), so looking for its bytes is exact
+    enough: at worst a text item consists of nothing but that word.
+    """
+    shown: set[str] = set()
+    if bytes(facts.tools) not in _NOTHING or bytes(facts.functions) not in _NOTHING:
+        shown.add("tools")
+    turns = bytes(facts.messages) or bytes(facts.input)
+    if b'"image_url"' in turns or b'"input_image"' in turns or b'"image"' in turns:
+        shown.add("vision")
+    if b'"input_audio"' in turns:
+        shown.add("audio")
+    return _KNOWN_NEEDS[frozenset(shown)]
+
+
+_NOTHING: Final = (b"", b"null", b"[]", b"{}")
+_KNOWN_NEEDS: Final = {
+    found: found
+    for found in (
+        frozenset(name for place, name in enumerate(("tools", "vision", "audio")) if bits >> place & 1)
+        for bits in range(8)
+    )
+}
+
+
+def replace_model(data: bytes, served_name: str) -> bytes:
+    """The body with another value of its ``model``; every other byte as it was.
+
+    Args:
+        data: a body that ``read_body`` accepted.
+        served_name: what the engine calls the model.
+    """
+    spans = _model_spans(data)
+    if len(spans) != 1:
+        raise ValueError(f"model stands {len(spans)} times in the body; read_body accepts only 1")
+    start, end = spans[0]
+    return b"".join((data[:start], json.dumps(served_name).encode(), data[end:]))
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _too_deep() -> BadBody:
+    return BadBody(f"the body nests too deep; right would be at most {MAX_DEPTH} levels")
+
+
+def _wrong_field(error: str) -> BadBody:
+    """msgspec says ``Expected `str`, got `int` - at `$.model```: keep it, and name the field for the client."""
+    match = re.search(r"`\$\.([A-Za-z0-9_]+)|required field `([A-Za-z0-9_]+)`", error)
+    name = (match[1] or match[2]) if match else ""
+    return BadBody(f"{error[:1].lower()}{error[1:]}", name)
+
+
+def _suspicious(data: bytes, facts: BodyFacts) -> BadBody | None:
+    """The checks that the decoder doesn't make; each looks closely only where a cheap sign says so."""
+    deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH
+    # A run of MAX_DIGITS digits covers at least three samples in a row.
+    long = _DIGITS.search(data[::_STRIDE]) is not None
+    if (deep or long) and (fault := _scan(data)):
+        return fault
+    outside = _without_value(data, b'"messages"', bytes(facts.messages))
+    if outside.count(b'"model"') == 1 and b"\\u006" not in outside:
+        return None
+    if len(_model_spans(data)) != 1:
+        return BadBody("model stands more than once in the body; right would be once", "model")
+    return None
+
+
+def _scan(data: bytes) -> BadBody | None:
+    depth = 0
+    for match in _TOKEN.finditer(data):
+        kind = data[match.start()]
+        if kind in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return _too_deep()
+        elif kind in b"]}":
+            depth -= 1
+        elif kind != 0x22:
+            return BadBody(f"the body has a number of more than {MAX_DIGITS - 1} digits; right would be fewer")
+    return None
+
+
+def _without_value(data: bytes, name: bytes, value: bytes) -> bytes:
+    """The body less the value of one top-level name, if it stands where it is first expected; else all of it.
+
+    Conversations are long and hold no top-level name, so leaving them out makes looking for names cheap.
+    """
+    if len(value) < 512:
+        return data
+    start = data.find(name) + len(name)
+    start = data.find(value[:1], start, start + 8)
+    if start < 0 or data[start : start + len(value)] != value:
+        return data
+    return data[:start] + data[start + len(value) :]
+
+
+def _model_spans(data: bytes) -> list[tuple[int, int]]:
+    """Where the values of top-level keys named ``model`` stand. ``data`` is a valid JSON object."""
+    spans = []
+    at = data.index(b"{") + 1
+    while (key := _KEY.match(data, at)) is not None:
+        end = _value_end(data, key.end())
+        if _names_model(key[1]):
+            spans.append((key.end(), end))
+        at = end
+    return spans
+
+
+def _names_model(key: bytes) -> bool:
+    if b"\\" not in key:
+        return key == b'"model"'
+    try:
+        return _TEXT.decode(key) == "model"
+    except msgspec.DecodeError:
+        return False  # a lone surrogate: no engine reads that as model
+
+
+def _value_end(data: bytes, at: int) -> int:
+    first = data[at : at + 1]
+    if first == b'"':
+        string = _STRING.match(data, at)
+        assert string is not None
+        return string.end()
+    if first not in (b"[", b"{"):
+        bare = _BARE.match(data, at)
+        assert bare is not None
+        return bare.end()
+    depth = 0
+    for match in _TOKEN.finditer(data, at):
+        kind = data[match.start()]
+        if kind in b"[{":
+            depth += 1
+        elif kind in b"]}":
+            depth -= 1
+            if depth == 0:
+                return match.end()
+    raise ValueError("the body is not a whole JSON object")

@@ -1,0 +1,115 @@
+"""What a router process knows by itself of engines and endpoints: counts and health, which outlive tables.
+
+On the request path, mutable, owned by one thread. Identity is the engine's id and, within it, the endpoint: never the
+url alone, because an address may serve another engine tomorrow. An engine that leaves and comes back gets a new
+object, so that its old requests end on the old one and no count is ever carried over, revived or negative.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+NEVER: Final = -1e18
+
+
+class EndpointState:
+    """One address of one engine.
+
+    failures: consecutive ones; late: distinct keys whose first byte timed out since the last answer. ejected, until:
+    out of rotation till then, afterwards one trial at a time. epoch: how often it was ejected, which tells outcomes
+    of attempts begun before from those begun after. full_until: the engine's own word that it takes nothing.
+    """
+
+    __slots__ = (
+        "ejected",
+        "epoch",
+        "failures",
+        "full_until",
+        "in_flight",
+        "late",
+        "level",
+        "probed",
+        "ready",
+        "restored",
+        "trial",
+        "until",
+        "url",
+    )
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.in_flight = 0
+        self.failures = 0
+        self.late: set[int] | None = None
+        self.ejected = False
+        self.until = NEVER
+        self.epoch = 0
+        self.level = 0
+        self.restored = NEVER
+        self.trial = False
+        self.full_until = NEVER
+        self.ready = True
+        self.probed = NEVER
+
+    def open(self, now: float) -> bool:
+        """Whether it takes a new request: ready, not full, and not ejected unless its trial is due."""
+        if not self.ready or self.full_until > now:
+            return False
+        return not self.ejected or (now >= self.until and not self.trial)
+
+    def healthy(self, now: float) -> bool:
+        """Whether nothing at all speaks against it."""
+        return self.ready and self.full_until <= now and not self.ejected
+
+
+class Pool:
+    """The engines that serve one model (or several models alike) under one table: who is out, what is in flight."""
+
+    __slots__ = ("in_flight", "out", "total")
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.out = 0
+        self.in_flight = 0
+
+
+class EngineState:
+    """One engine, from the table that brought it to the table that left it out.
+
+    troubled: something may speak against an endpoint, so look closer. pools: those of the view in force; empty once
+    the engine has left.
+    """
+
+    __slots__ = ("endpoints", "id", "in_flight", "pools", "troubled")
+
+    def __init__(self, engine: str) -> None:
+        self.id = engine
+        self.in_flight = 0
+        self.endpoints: tuple[EndpointState, ...] = ()
+        self.pools: tuple[Pool, ...] = ()
+        self.troubled = False
+
+    def take(self, endpoint: EndpointState) -> None:
+        """One more request in flight."""
+        self.in_flight += 1
+        endpoint.in_flight += 1
+        for pool in self.pools:
+            pool.in_flight += 1
+
+    def give_back(self, endpoint: EndpointState) -> None:
+        """The request ended, whichever way."""
+        self.in_flight -= 1
+        endpoint.in_flight -= 1
+        for pool in self.pools:
+            pool.in_flight -= 1
+
+    def count_out(self, endpoint: EndpointState, change: int) -> None:
+        """Keep the pools' numbers of ejected endpoints; one that the engine no longer has counts nowhere."""
+        if endpoint in self.endpoints:
+            for pool in self.pools:
+                pool.out += change
+
+    def settle(self, now: float) -> bool:
+        """Look again whether anything speaks against an endpoint."""
+        self.troubled = not all(endpoint.healthy(now) for endpoint in self.endpoints)
+        return self.troubled

@@ -1,0 +1,246 @@
+"""The tables in force, merged by model and prepared for picking.
+
+On the routing-weight path: built where a table is read (off the request path), then swapped in as one reference by
+``Selector.install``. Building changes nothing that the view in force uses; engines and endpoints that stay keep their
+state, unchanged weights keep their affinity orders and turns. Requests in flight are untouched.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from headrace_api.table import ClassRoutes, ModelRoutes, RoutingTable, TableEngine, TablePriority
+from headrace_router.core.admission import WaitQueue
+from headrace_router.core.affinity import AffinityRules
+from headrace_router.core.budget import RetryBudget
+from headrace_router.core.routes import ClassView, EngineView, RouteSet, RouteView
+from headrace_router.core.slots import SlotOrders
+from headrace_router.core.state import EndpointState, EngineState, Pool
+from headrace_router.core.weighted import succeed
+
+_NO_ENDPOINTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+_Signature = tuple[tuple[str, ...], tuple[float, ...]]
+
+
+class PolicyView:
+    """One policy's table and what of it outlives a swap: its retry budget and its queue."""
+
+    __slots__ = (
+        "_lowest",
+        "_priorities",
+        "affinity",
+        "body_fields",
+        "budget",
+        "key",
+        "queue",
+        "revision",
+        "shedding",
+        "table",
+    )
+
+    def __init__(self, table: RoutingTable, previous: PolicyView | None) -> None:
+        self.table = table
+        self.key = f"{table.policy_namespace}/{table.policy}"
+        self.revision = str(table.identity.revision)
+        self.budget: RetryBudget = previous.budget if previous is not None else RetryBudget()
+        self.queue: WaitQueue = previous.queue if previous is not None else WaitQueue()
+        self.shedding = any(
+            shed.share > 0 for model in table.models for routes in model.classes for shed in routes.shed
+        )
+        self.affinity = AffinityRules(table.affinity)
+        self.body_fields = self.affinity.fields
+        self._priorities = {priority.name: priority for priority in table.priorities}
+        self._lowest = min(table.priorities, key=lambda priority: priority.value)
+
+    def priority(self, name: str | None) -> TablePriority:
+        """The priority of that name; the lowest where none or an unknown one is named."""
+        return self._priorities.get(name or "", self._lowest)
+
+    def configure(self) -> None:
+        """Called at the swap: figures of this table on the state that stays."""
+        table = self.table
+        self.budget.configure(table.retry.percent, table.retry.min_per_second / table.routers)
+        self.queue.configure(table.queue.max, table.queue.deadline)
+
+
+class ModelView:
+    """One served name: its policy, its prompt classes, and the pool of engines that may serve it."""
+
+    __slots__ = ("bytes_per_token", "classes", "edges", "name", "policy", "pool")
+
+    def __init__(
+        self,
+        model: ModelRoutes,
+        policy: PolicyView,
+        classes: tuple[ClassView, ...],
+        pool: Pool,
+    ) -> None:
+        self.name = model.model
+        self.policy = policy
+        self.classes = classes
+        self.edges = policy.table.class_edges if len(classes) > 1 else ()
+        self.bytes_per_token = model.bytes_per_token
+        self.pool = pool
+
+    def prompt_class(self, tokens: float) -> int:
+        """Index of the prompt class of about ``tokens`` input tokens; an edge belongs to the class above it."""
+        return bisect_right(self.edges, tokens)
+
+
+class TableView:
+    """Everything a selection reads. conflicts: words on what one table holds that another already rules."""
+
+    __slots__ = ("conflicts", "engines", "models", "orders", "phase", "policies")
+
+    def __init__(
+        self,
+        policies: tuple[PolicyView, ...],
+        models: Mapping[str, ModelView],
+        engines: Mapping[str, EngineView],
+        orders: dict[_Signature, SlotOrders],
+        conflicts: tuple[str, ...],
+        phase: float,
+    ) -> None:
+        self.policies = policies
+        self.models = models
+        self.engines = engines
+        self.orders = orders
+        self.conflicts = conflicts
+        self.phase = phase
+
+    def policy_for(self, model: str) -> PolicyView | None:
+        """The policy that rules a model's requests; None where no table knows the model."""
+        found = self.models.get(model)
+        return None if found is None else found.policy
+
+
+def build_view(
+    tables: Sequence[RoutingTable],
+    previous: TableView | None = None,
+    *,
+    endpoints: Mapping[str, Sequence[str]] = _NO_ENDPOINTS,
+    phase: float = 0.0,
+) -> TableView:
+    """Merge tables that ``parse_table`` accepted, one a policy.
+
+    Args:
+        tables: in the order of preference: of two that rule one model the first does.
+        previous: the view in force, whose states go on.
+        endpoints: urls of engines whose Service was resolved, by engine id; they go before the table's own.
+        phase: this process's part of a turn, 0 to 1, so that processes don't march in step; kept from ``previous``.
+    """
+    return _Builder(tables, previous, endpoints, phase).build()
+
+
+class _Builder:
+    def __init__(
+        self,
+        tables: Sequence[RoutingTable],
+        previous: TableView | None,
+        endpoints: Mapping[str, Sequence[str]],
+        phase: float,
+    ) -> None:
+        self.tables = tables
+        self.previous = previous
+        self.resolved = endpoints
+        self.phase = phase if previous is None else previous.phase
+        self.routers = max((table.routers for table in tables), default=1)
+        self.orders: dict[_Signature, SlotOrders] = {}
+        self.pools: dict[frozenset[str], Pool] = {}
+        self.pools_of: dict[str, list[Pool]] = {}
+        self.engines: dict[str, EngineView] = {}
+        self.conflicts: list[str] = []
+
+    def build(self) -> TableView:
+        # By issue time, so that of two tables that differ on an engine's addresses the younger one's hold.
+        for table in sorted(self.tables, key=lambda table: (table.issued, table.policy_namespace, table.policy)):
+            for config in table.engines:
+                self._engine(config)
+        before = {policy.key: policy for policy in self.previous.policies} if self.previous is not None else {}
+        policies = []
+        models: dict[str, ModelView] = {}
+        for table in self.tables:
+            policy = PolicyView(table, before.get(f"{table.policy_namespace}/{table.policy}"))
+            policies.append(policy)
+            for model in table.models:
+                if model.model in models:
+                    ruler = models[model.model].policy.key
+                    self.conflicts.append(f"model {model.model}: {policy.key} is not in force, {ruler} rules it")
+                else:
+                    models[model.model] = self._model(model, policy)
+        for engine in self.engines.values():
+            engine.pools = tuple(self.pools_of.get(engine.id, ()))
+        self.previous = None  # route sets keep this builder; it must not keep every view before it
+        return TableView(tuple(policies), models, self.engines, self.orders, tuple(self.conflicts), self.phase)
+
+    def _engine(self, config: TableEngine) -> None:
+        known = self.engines.get(config.id)
+        before = self.previous.engines.get(config.id) if self.previous is not None else None
+        urls = self.resolved.get(config.id) or config.urls
+        endpoints = self._endpoints(urls, before)
+        state = before.state if before is not None else known.state if known is not None else EngineState(config.id)
+        engine = EngineView(config, state, endpoints)
+        if known is not None:
+            engine.merge(known)
+        if len(endpoints) > 1:
+            ids = tuple(endpoint.url for endpoint in endpoints)
+            weights = (1.0,) * len(ids)
+            engine.orders = self._orders_of(ids, weights)
+            engine.turns = succeed(ids, weights, self.phase, before.turns if before is not None else None)
+        self.engines[config.id] = engine
+
+    def _endpoints(self, urls: Sequence[str], before: EngineView | None) -> tuple[EndpointState, ...]:
+        kept = {endpoint.url: endpoint for endpoint in before.endpoints} if before is not None else {}
+        return tuple(kept.get(url) or EndpointState(url) for url in sorted(set(urls)))
+
+    def _model(self, model: ModelRoutes, policy: PolicyView) -> ModelView:
+        ids = frozenset(route.engine for routes in model.classes for route in routes.routes)
+        pool = self.pools.get(ids)
+        if pool is None:
+            pool = self.pools[ids] = Pool()
+            for engine in ids:
+                self.pools_of.setdefault(engine, []).append(pool)
+        before = self.previous.models.get(model.model) if self.previous is not None else None
+        classes = tuple(
+            self._class(model.model, routes, policy.table, pool, _class_before(before, index))
+            for index, routes in enumerate(model.classes)
+        )
+        return ModelView(model, policy, classes, pool)
+
+    def _class(
+        self, model: str, routes: ClassRoutes, table: RoutingTable, pool: Pool, before: ClassView | None
+    ) -> ClassView:
+        def build(candidates: Sequence[RouteView], previous: RouteSet | None) -> RouteSet:
+            return RouteSet(candidates, pool, table.guard, self.routers, self._orders_of, self.phase, previous)
+
+        own = {config.id: config for config in table.engines}
+        candidates = []
+        for route in sorted(routes.routes, key=lambda route: route.engine):
+            engine = self.engines[route.engine]
+            engine.weighted = engine.weighted or route.weight > 0
+            config = own[route.engine]
+            candidates.append(RouteView(engine, config, route, _served_name(config, model), self.routers))
+        shed = {shed.priority: shed.share for shed in routes.shed if shed.share > 0}
+        return ClassView(tuple(candidates), shed, build, before)
+
+    def _orders_of(self, ids: tuple[str, ...], weights: tuple[float, ...]) -> SlotOrders:
+        signature = (ids, weights)
+        found = self.orders.get(signature)
+        if found is None:
+            found = self.previous.orders.get(signature) if self.previous is not None else None
+            self.orders[signature] = found = found or SlotOrders(ids, weights)
+        return found
+
+
+def _served_name(engine: TableEngine, model: str) -> str | None:
+    for served in engine.models:
+        if served.model == model and served.served_name != model:
+            return served.served_name
+    return None
+
+
+def _class_before(model: ModelView | None, index: int) -> ClassView | None:
+    return model.classes[index] if model is not None and index < len(model.classes) else None
