@@ -10,9 +10,9 @@ from headrace_lab.demo.observe import Publication
 
 LEAST_POINTS = 0.01  # of a front-end's traffic; smaller moves are not worth a line
 MOST_MOVES = 4
-CAUSES = ("demand", "health", "capacity", "network", "profiles", "policy")
-_REVISION = re.compile(r"\br(?:evision )?(\d+)\b")
-_CAUSE = re.compile(rf"\b({'|'.join(CAUSES)}) (\d+(?:\.\d+)?) ?%")
+# "<time> rev 12: demand 80 %, health 20 %; fe-a: x 50 % -> 30 %, …" (headrace_operator.decision.status)
+_LINE = re.compile(r"^\S+ rev (?P<revision>\d+): (?P<causes>[^;]*)")
+_CAUSE = re.compile(r"([a-z]+) (\d+(?:\.\d+)?) %")
 
 
 class Change(NamedTuple):
@@ -48,9 +48,9 @@ def changes(history: Mapping[str, float], publications: Sequence[Publication]) -
         published.setdefault(publication.revision, publication.at)
     joined = []
     for line, at in history.items():
-        revision = _REVISION.search(line)
-        number = int(revision[1]) if revision else -1
-        causes = tuple((name, float(percent)) for name, percent in _CAUSE.findall(line))
+        found = _LINE.match(line)
+        number = int(found["revision"]) if found else -1
+        causes = tuple((name, float(percent)) for name, percent in _CAUSE.findall(found["causes"] if found else ""))
         joined.append(Change(published.get(number, at), number, causes, by_revision.get(number, ()), line))
     return sorted(joined, key=lambda change: (change.at, change.revision))
 

@@ -270,7 +270,7 @@ def test_the_observer_sees_each_publication_once_and_survives_rubbish(tmp_path: 
     status.write_text("status: [half")
     assert [publication.revision for publication in observer.poll()] == [7]
     assert observer.poll() == []
-    status.write_text("status: {history: ['r7: demand 100 %', 'r6: policy 100 %'], why: [a]}")
+    status.write_text("status: {history: ['x rev 7: demand 100 %', 'x rev 6: policy 100 %'], why: [a]}")
     observer.poll()
-    assert list(observer.history) == ["r6: policy 100 %", "r7: demand 100 %"]
+    assert list(observer.history) == ["x rev 6: policy 100 %", "x rev 7: demand 100 %"]
     assert observer.status["why"] == ["a"]

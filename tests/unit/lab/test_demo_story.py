@@ -17,6 +17,7 @@ from headrace_lab.engine.fleet import parse_spec
 from headrace_lab.workload import traces
 from headrace_lab.workload.frontends import FRONTENDS
 from headrace_lab.workload.requests import WorkloadSpec, build
+from headrace_operator.decision.status import history_line
 
 TRIPS = traces.read_round_trips(traces.packaged(traces.ROUND_TRIPS_FILE))
 SHARES = {"a": 0.5, "b": 0.5}
@@ -129,13 +130,14 @@ def test_no_reaction_is_no_correction() -> None:
 
 def test_changes_join_history_with_its_tables() -> None:
     history = {
-        "2026-11-29T12:00:14Z r3: demand 80 %, health 20 %: x was slow": 15.0,
-        "2026-11-29T12:00:12Z r2: health 100 %": 15.0,
+        history_line("2026-11-29T12:00:14Z", 3, (("demand", 80), ("health", 20)), ["a: x 30 % -> 10 %"]): 15.0,
+        history_line("2026-11-29T12:00:12Z", 2, (("settling", 100),), []): 15.0,
     }
     joined = changes(history, STORY)
     assert [change.revision for change in joined] == [2, 3]
     assert [change.at for change in joined] == [12, 14]
     assert joined[1].causes == (("demand", 80.0), ("health", 20.0))
+    assert joined[0].causes == (("settling", 100.0),)
     assert joined[0].moves == ("a: x 50 -> 30 %", "a: y 50 -> 70 %")
     assert len(joined[1].moves) == 4
 

@@ -1,0 +1,200 @@
+"""The demo as a person runs it: a real process, and its report taken at its word.
+
+Two runs stand for all tests here, because each takes its time: the script as it is, and with the operator killed (-9)
+in the middle of a fault.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+import yaml
+
+from headrace_lab.demo.report import schema
+from headrace_lab.demo.script import KILLED, SLOWED
+
+PROGRAM = (sys.executable, "-m", "headrace_cli.main")
+
+
+class Run(NamedTuple):
+    """A finished run."""
+
+    code: int
+    text: str
+    report: dict[str, Any]
+    folder: Path
+
+
+def demo(folder: Path, *options: str) -> Run:
+    kept, report = folder / "kept", folder / "report.json"
+    argv = (*PROGRAM, "demo", "--report", str(report), "--keep", str(kept), *options)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=False)
+    assert report.exists(), done.stdout + done.stderr
+    return Run(done.returncode, done.stdout + done.stderr, json.loads(report.read_text()), kept)
+
+
+@pytest.fixture(scope="module")
+def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return demo(tmp_path_factory.mktemp("demo"), "--duration", "30", "--rate", "20")
+
+
+@pytest.fixture(scope="module")
+def chaos_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return demo(tmp_path_factory.mktemp("chaos"), "--duration", "20", "--rate", "16", "--chaos", "operator")
+
+
+def fault(run: Run, kind: str) -> dict[str, Any]:
+    (found,) = [fault for fault in run.report["faults"] if fault["kind"] == kind]
+    return dict(found)
+
+
+def test_nothing_is_lost_needlessly_and_the_exit_code_says_so(plain_run: Run) -> None:
+    assert plain_run.report["counts"]["lostNeedlessly"] == 0, plain_run.text
+    assert plain_run.code == plain_run.report["exitCode"] == 0, plain_run.text
+    assert plain_run.report["counts"]["requests"] > 300
+    assert plain_run.report["endedByThemselves"] == []
+
+
+def test_the_report_meets_its_documented_schema(plain_run: Run, chaos_run: Run) -> None:
+    for run in (plain_run, chaos_run):
+        jsonschema.validate(run.report, schema())
+
+
+def test_a_killed_engine_gets_no_weight_and_the_history_says_why(plain_run: Run) -> None:
+    killed = fault(plain_run, "killed")
+    assert killed["shareBefore"] > 0.02
+    assert killed["shareAfter"] == 0
+    assert killed["correctedAfter"] is not None
+    causes = [
+        change["causes"]
+        for change in plain_run.report["changes"]
+        if killed["at"] < change["at"] <= killed["until"] and any(KILLED in move for move in change["moves"])
+    ]
+    assert any(cause.get("health", 0) + cause.get("capacity", 0) > 50 for cause in causes), plain_run.text
+
+
+def test_a_restored_engine_gets_weight_again(plain_run: Run) -> None:
+    restored = fault(plain_run, "restored")
+    assert restored["shareBefore"] == 0
+    assert restored["shareAfter"] > 0.02
+
+
+def test_a_slow_engine_gets_less(plain_run: Run) -> None:
+    slow = fault(plain_run, "slow")
+    assert slow["shareAfter"] < 0.8 * slow["shareBefore"], plain_run.text
+    assert slow["target"] == SLOWED
+
+
+def test_every_request_that_was_answered_names_an_engine_of_the_tables(plain_run: Run) -> None:
+    engines = {path.stem.partition("-")[2] for path in (plain_run.folder / "manifests").glob("inferenceengine-*")}
+    assert len(engines) == 7
+    for frontend in plain_run.report["frontends"]:
+        assert set(frontend["answeredBy"]) <= engines
+        assert abs(sum(frontend["weights"].values()) - 1) < 1e-3
+
+
+def test_progress_and_faults_are_told_in_plain_lines(plain_run: Run) -> None:
+    for words in ("requests/s", "-> revision", f"{KILLED}: killed", "good: none of", "TTFT p50/p95/p99"):
+        assert words in plain_run.text
+    assert "Traceback" not in plain_run.text
+
+
+def test_the_manifests_are_those_that_plan_takes(plain_run: Run) -> None:
+    argv = (*PROGRAM, "plan", "-f", str(plain_run.folder / "manifests"), "-o", "json")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    (policy,) = json.loads(done.stdout)["policies"]
+    assert policy["shed"] == 0
+
+
+def test_no_process_is_left(plain_run: Run, chaos_run: Run) -> None:
+    for run in (plain_run, chaos_run):
+        assert belonging_to(run.folder) == []
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_routers_go_on_while_the_operator_is_dead_and_it_continues_where_it_was(chaos_run: Run) -> None:
+    chaos = chaos_run.report["chaos"]
+    assert chaos["requestsMeanwhile"] > 5
+    assert chaos["failedMeanwhile"] == 0
+    assert chaos["termAfter"] == chaos["termBefore"] + 1
+    assert chaos["firstRevisionAfter"] is not None, chaos_run.text
+    assert chaos["firstRevisionAfter"] >= chaos["revisionBefore"]
+    assert chaos["historyKept"]
+    assert chaos_run.code == 0, chaos_run.text
+
+
+def test_its_status_still_holds_changes_from_before_and_after(chaos_run: Run) -> None:
+    path = chaos_run.folder / "state" / "status" / "routingpolicy-inference-chat.yaml"
+    history = yaml.safe_load(path.read_text())["status"]["history"]
+    assert len(history) >= 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [
+        pytest.param(signal.SIGINT, 130, id="ctrl-c"),
+        pytest.param(signal.SIGTERM, 143, id="terminated"),
+        pytest.param(signal.SIGKILL, -signal.SIGKILL, id="kill-9"),
+    ],
+)
+def test_a_demo_that_is_stopped_leaves_no_process(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    kept, out = tmp_path / "kept", tmp_path / "out"
+    with out.open("wb") as stream:
+        argv = (*PROGRAM, "demo", "--keep", str(kept), "--duration", "60")
+        process = subprocess.Popen(argv, stdout=stream, stderr=subprocess.STDOUT)
+        eventually(lambda: b"requests/s" in out.read_bytes())
+        assert len(belonging_to(kept)) >= 6
+        process.send_signal(number)
+        assert process.wait(60) == code
+    eventually(lambda: belonging_to(kept) == [])
+    assert b"Traceback" not in out.read_bytes()
+
+
+def eventually(condition: Callable[[], bool]) -> None:
+    for _ in range(900):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("not within 90 s")
+
+
+def belonging_to(folder: Path) -> list[str]:
+    """Command lines of living processes that name the folder (a zombie has none)."""
+    lines = [read(path).replace(b"\0", b" ").decode(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline")]
+    return [line for line in lines if str(folder) in line]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        pytest.param(("--duration", "5"), "--duration: duration: 5.0; right would be 10 to 3600 seconds", id="short"),
+        pytest.param(("--duration", "nan"), "right would be 10 to 3600", id="nan"),
+        pytest.param(("--rate", "-1"), "rate: -1.0; right would be", id="rate"),
+        pytest.param(("--length-divisor", "3"), "length divisor: 3; right would be 1, 2, 4", id="divisor"),
+        pytest.param(("--report", "/no/such/folder/r.json"), "--report: there is no folder", id="report"),
+        pytest.param(("--keep", os.devnull), "is not an empty folder", id="keep"),
+    ],
+)
+def test_wrong_options_are_named_before_anything_starts(options: tuple[str, ...], words: str) -> None:
+    done = subprocess.run((*PROGRAM, "demo", *options), capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
