@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 VENV ?= .venv
 BIN := $(VENV)/bin
-PURE := headrace_operator.estimators headrace_operator.snapshot headrace_operator.profiles \
+PURE := headrace_operator.estimators headrace_operator.snapshot \
 	headrace_operator.optimizer headrace_operator.strategies headrace_operator.decision headrace_router.core
 
 help: ## list the commands
