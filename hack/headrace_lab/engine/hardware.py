@@ -20,8 +20,13 @@ class ReferenceMix(msgspec.Struct, frozen=True, rename="camel"):
     input_tokens: int
     output_tokens: int
 
+    def __str__(self) -> str:
+        """As profiles are keyed: ``1024/128``."""
+        return f"{self.input_tokens}/{self.output_tokens}"
 
-REFERENCE: Final = ReferenceMix(input_tokens=1024, output_tokens=128)
+
+REFERENCE: Final = ReferenceMix(input_tokens=1024, output_tokens=128)  # chat turns of hundreds of words
+LONG_PROMPTS: Final = ReferenceMix(input_tokens=2048, output_tokens=64)  # conversations that carry their history
 
 
 class Fit(msgspec.Struct, frozen=True, rename="camel"):
@@ -91,27 +96,28 @@ def _read(name: str) -> bytes:
 HARDWARE: Final[dict[str, Hardware]] = msgspec.json.decode(_read("hardware.json"), type=dict[str, Hardware])
 
 
-def profile(name: str) -> list[ProfilePoint]:
-    """The derived latency curve of ``HARDWARE[name]`` at ``REFERENCE`` and speed 1, by rising utilisation."""
-    return msgspec.json.decode(_read("profiles.json"), type=dict[str, list[ProfilePoint]])[name]
-
-
-def _duration(milliseconds: float) -> str:
-    return f"{milliseconds:.3f}ms"
-
-
-def declared(name: str, *, speed: float = 1.0) -> dict[str, Any]:
-    """The ``capacity``, ``profile`` and ``hardware`` blocks of an InferenceEngine's spec for ``HARDWARE[name]``.
-
-    They say what the step loop really does at ``REFERENCE``; at another ``speed`` all times and rates scale.
+def profile(name: str, mix: ReferenceMix = REFERENCE) -> list[ProfilePoint]:
+    """The derived latency curve of ``HARDWARE[name]`` at ``mix`` and speed 1, by rising utilisation.
 
     Raises:
-        KeyError: no such hardware.
+        KeyError: no such hardware, or no curve was derived for the mix (``python -m headrace_lab.engine.virtual``).
+    """
+    curves = msgspec.json.decode(_read("profiles.json"), type=dict[str, dict[str, list[ProfilePoint]]])
+    return curves[str(mix)][name]
+
+
+def declared(name: str, *, speed: float = 1.0, mix: ReferenceMix = REFERENCE) -> dict[str, Any]:
+    """The ``capacity``, ``profile`` and ``hardware`` blocks of an InferenceEngine's spec for ``HARDWARE[name]``.
+
+    They say what the step loop really does at ``mix``; at another ``speed`` all times and rates scale.
+
+    Raises:
+        KeyError: no such hardware, or no curve for the mix.
         ValueError: the speed is not a factor above 0.
     """
     hardware = HARDWARE[name]
-    prefill, decode = hardware.rates(REFERENCE, speed)
-    points = profile(name)
+    prefill, decode = hardware.rates(mix, speed)
+    points = profile(name, mix)
     return {
         "hardware": {"accelerator": hardware.accelerator, "count": hardware.count},
         "capacity": {
@@ -123,7 +129,7 @@ def declared(name: str, *, speed: float = 1.0) -> dict[str, Any]:
             }
         },
         "profile": {
-            "reference": {"inputTokens": REFERENCE.input_tokens, "outputTokens": REFERENCE.output_tokens},
+            "reference": {"inputTokens": mix.input_tokens, "outputTokens": mix.output_tokens},
             "ttft": [_point(point.utilization_percent, point.ttft_ms / speed) for point in points],
             "tbot": [_point(point.utilization_percent, point.tbot_ms / speed) for point in points],
         },
@@ -131,4 +137,4 @@ def declared(name: str, *, speed: float = 1.0) -> dict[str, Any]:
 
 
 def _point(utilization_percent: int, milliseconds: float) -> dict[str, Any]:
-    return {"utilizationPercent": utilization_percent, "latency": _duration(milliseconds)}
+    return {"utilizationPercent": utilization_percent, "latency": f"{milliseconds:.3f}ms"}

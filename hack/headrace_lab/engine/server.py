@@ -40,6 +40,7 @@ class StateChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     restore: bool = False
 
 
+_SWITCHES: Final = ("slow", "fail", "dead", "draining", "paused")
 RESTORED: Final = StateChange(slow=1.0, fail=0.0, dead=False, draining=False, paused=False)
 
 
@@ -145,8 +146,8 @@ class Replica:
         """Change what ``change`` names, now. Death spares the connection ``spare``."""
         if change.restore:
             self._wanted = RESTORED
-        named = {field: value for field, value in msgspec.structs.asdict(change).items() if value is not None}
-        self._wanted = msgspec.structs.replace(self._wanted, **{**named, "restore": False})
+        named = {field: getattr(change, field) for field in _SWITCHES if getattr(change, field) is not None}
+        self._wanted = msgspec.structs.replace(self._wanted, **named)
         if self._wanted.dead:
             self._die(spare)
         elif self._driver is None:

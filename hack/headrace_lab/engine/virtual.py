@@ -18,7 +18,7 @@ import msgspec
 
 from headrace_lab.engine.contract import EngineConfig, Progress, Request
 from headrace_lab.engine.fit import QUEUED_TTFT_MS, Row, committed_rows
-from headrace_lab.engine.hardware import HARDWARE, REFERENCE, Hardware, ProfilePoint, ReferenceMix
+from headrace_lab.engine.hardware import HARDWARE, LONG_PROMPTS, REFERENCE, Hardware, ProfilePoint, ReferenceMix
 from headrace_lab.engine.steploop import StepLoop
 
 UTILIZATION_PERCENT: Final = (0, 20, 40, 50, 60, 70, 75, 80, 85, 90, 94, 97, 100)
@@ -98,14 +98,16 @@ def closed_loop(config: EngineConfig, length: Callable[[], tuple[int, int]], cli
     return means
 
 
-def derive_point(hardware: Hardware, utilization_percent: int, seeds: tuple[int, ...] = SEEDS) -> ProfilePoint:
-    """One point of the profile at ``REFERENCE``: mean over seeds; utilisation is rate x work, 0 is one at a time."""
+def derive_point(
+    hardware: Hardware, mix: ReferenceMix, utilization_percent: int, seeds: tuple[int, ...] = SEEDS
+) -> ProfilePoint:
+    """One point of the profile at ``mix``: mean over seeds; utilisation is rate x work, 0 is one request alone."""
     config = hardware.config()
     if utilization_percent == 0:
-        runs = [closed_loop(config, lambda: (REFERENCE.input_tokens, REFERENCE.output_tokens), 1, 1)]
+        runs = [closed_loop(config, lambda: (mix.input_tokens, mix.output_tokens), 1, 1)]
     else:
-        rate = utilization_percent / 100 / hardware.work(REFERENCE)
-        runs = [open_loop(config, REFERENCE, rate, seed) for seed in seeds]
+        rate = utilization_percent / 100 / hardware.work(mix)
+        runs = [open_loop(config, mix, rate, seed) for seed in seeds]
     return ProfilePoint(
         utilization_percent,
         ttft_ms=round(1e3 * sum(run.ttft for run in runs) / len(runs), 3),
@@ -149,11 +151,14 @@ def main() -> int:
     if arguments.compare:
         compare()
         return 0
-    curves: dict[str, list[ProfilePoint]] = {}
-    for name, hardware in HARDWARE.items():
-        curves[name] = [derive_point(hardware, percent) for percent in UTILIZATION_PERCENT]
-        sys.stdout.write(f"{name}: {msgspec.json.encode(curves[name]).decode()}\n")
-        sys.stdout.flush()
+    curves: dict[str, dict[str, list[ProfilePoint]]] = {}
+    for mix in (REFERENCE, LONG_PROMPTS):
+        curves[str(mix)] = {}
+        for name, hardware in HARDWARE.items():
+            points = [derive_point(hardware, mix, percent) for percent in UTILIZATION_PERCENT]
+            curves[str(mix)][name] = points
+            sys.stdout.write(f"{mix} {name}: {msgspec.json.encode(points).decode()}\n")
+            sys.stdout.flush()
     if arguments.write:
         path = Path(__file__).parent.parent / "data" / "profiles.json"
         path.write_bytes(msgspec.json.format(msgspec.json.encode(curves), indent=1) + b"\n")
