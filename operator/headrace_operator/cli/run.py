@@ -77,6 +77,7 @@ async def _operate(arguments: argparse.Namespace) -> int:
     from headrace_operator.loader.config_file import ConfigFile
     from headrace_operator.loader.loader import scrape_settings
     from headrace_operator.loader.scrape import Scraper
+    from headrace_operator.publisher.records import read_memory
     from headrace_operator.publisher.standalone import StandalonePublisher
     from headrace_operator.publisher.state import start_term
     from headrace_operator.store.directory import DirectoryStore
@@ -91,7 +92,7 @@ async def _operate(arguments: argparse.Namespace) -> int:
     store = DirectoryStore(arguments.standalone, generations=stored_generations(publisher.stored))
     stop = asyncio.Event()
     source = Scraper(scrape_settings(config_file.look().config), clock=clock.steady)
-    controller = Controller(store, source, publisher, config_file, metrics, clock)
+    controller = Controller(store, source, publisher, config_file, metrics, clock, read_memory(arguments.state))
     source.on_change = controller.wake
     _end_on_signals(stop)
     try:

@@ -26,7 +26,7 @@ from headrace_operator.loader.loader import Loader, scrape_settings
 from headrace_operator.loader.scrape import Scraper
 from headrace_operator.publisher.engine_status import SignalView
 from headrace_operator.publisher.records import Record
-from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, raw, table_names
+from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, table_names
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.snapshot.signals import Signals
@@ -65,7 +65,9 @@ class Controller:
         config_file: ConfigFile,
         metrics: OperatorMetrics,
         clock: Clock,
+        memory: Memory,
     ) -> None:
+        """memory: what the last start's publication left."""
         self._store = store
         self._source = source
         self._publisher = publisher
@@ -74,8 +76,11 @@ class Controller:
         self._clock = clock
         self._config: OperatorConfig = config_file.look().config
         self._loader = Loader(self._config)
+        if memory.last is not None:
+            punished = [engine for engine in memory.last.engines if engine.penalty.value < 1]
+            self._loader.restore({engine.id: engine.penalty for engine in punished}, clock.steady())
         self._warm = WarmModels()
-        self._memory = Memory()
+        self._memory = memory
         self._resources: Resources | None = None
         self._woken = asyncio.Event()
         self._thorough_at = -float("inf")
@@ -225,7 +230,7 @@ class Controller:
         refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
         written = publisher.publish(decision.tables, table_names(resources.policies))
         if written:
-            publisher.record(self._record(snapshot, before, written, at), self._config.records)
+            publisher.record(self._record(snapshot, before, written, at), self._config.records, decision.memory)
             for table in written:
                 self._metrics.published.labels(table.policy_namespace, table.policy).inc()
                 log.info(
@@ -260,7 +265,7 @@ class Controller:
             uid=self._publisher.identity.uid,
             at=at,
             snapshot=snapshot,
-            memory=raw(self._memory),
+            memory=self._memory,
             before=tuple(before),
             written=tuple(written),
         )

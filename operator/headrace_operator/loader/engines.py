@@ -81,6 +81,7 @@ class EngineTrackers:
         self._rules = rules
         self._engines: dict[str, _Engine] = {}
         self._first = True
+        self._restored: dict[str, Penalty] = {}
         self.held_models: frozenset[str] = frozenset()
 
     def configure(self, rules: EngineRules) -> None:
@@ -89,6 +90,13 @@ class EngineTrackers:
         for engine in self._engines.values():
             for replica in engine.replicas.values():
                 replica.window.span = rules.window
+
+    def restore(self, punished: Mapping[str, Factor], steady: float) -> None:
+        """Penalties of an earlier start, for engines that appear."""
+        self._restored = {
+            name: Penalty("Penalized", factor.value, factor.reason, steady, steady, None, steady)
+            for name, factor in punished.items()
+        }
 
     def retarget(self, engines: Iterable[InferenceEngine], holds: Mapping[str, tuple[float, float]]) -> None:
         """Which engines there are; holds: (hold, degrade) seconds by engine id, from the policies that use it."""
@@ -100,6 +108,7 @@ class EngineTrackers:
             engine = self._engines.get(name)
             if engine is None:
                 engine = self._engines[name] = _Engine(resource.spec, limits, self._first)
+                engine.penalty = self._restored.pop(name, engine.penalty)
             engine.spec, engine.limits = resource.spec, limits
             urls = set(resource.spec.endpoints.urls)
             for url in [url for url in engine.replicas if url not in urls]:

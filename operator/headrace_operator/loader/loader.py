@@ -7,7 +7,7 @@ seconds for ages, the wall's for what people read.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from headrace_api.base import resource_id
@@ -22,7 +22,7 @@ from headrace_operator.loader.metric_names import names_of
 from headrace_operator.loader.scrape import ScrapeSettings
 from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
 from headrace_operator.snapshot.clock import rfc3339
-from headrace_operator.snapshot.signals import Signals, SignalStatus
+from headrace_operator.snapshot.signals import Factor, Signals, SignalStatus
 
 ENGINE_HOLD: Final = 30.0
 ENGINE_DEGRADE: Final = 120.0
@@ -80,6 +80,10 @@ class Loader:
         found = targets(engines, config)
         self._demand.retarget(target for target in found if isinstance(target, RouterTarget))
         return found
+
+    def restore(self, punished: Mapping[str, Factor], steady: float) -> None:
+        """Penalties of an earlier start, by engine: they hold until samples say otherwise, as if confirmed now."""
+        self._engines.restore(punished, steady)
 
     def observe(self, samples: Sequence[TargetSample], shedding: Collection[str] = ()) -> None:
         """Take samples; shedding: ids of policies that shed now."""

@@ -121,7 +121,8 @@ class Scraper:
                 refused = (
                     isinstance(error.os_error, ConnectionRefusedError) or error.os_error.errno == errno.ECONNREFUSED
                 )
-                return self._missed(target, "Refused" if refused else "Failed", f"can't connect: {error.os_error}")
+                word = "connect refused" if refused else f"can't connect: {error.os_error.strerror or error.os_error}"
+                return self._missed(target, "Refused" if refused else "Failed", word)
             except (aiohttp.ClientError, OSError, ValueError) as error:
                 return self._missed(target, "Failed", f"{type(error).__name__}: {error}")
 

@@ -12,10 +12,12 @@ from typing import Final
 import msgspec
 
 from headrace_api.table import RoutingTable
+from headrace_operator.decision.memory import Memory
 from headrace_operator.publisher.files import write_atomically
 from headrace_operator.snapshot.model import Snapshot
 
 RECORDS: Final = "records"
+MAX_BYTES: Final = 256 * 2**20  # of all records together
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -29,7 +31,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
     at: str
     snapshot: Snapshot
-    memory: msgspec.Raw = msgspec.Raw(b"null")
+    memory: Memory
     before: tuple[RoutingTable, ...] = ()
     written: tuple[RoutingTable, ...] = ()
 
@@ -49,12 +51,40 @@ def read_record(state: Path, revision: int) -> Record | None:
 
 
 def write_record(state: Path, record: Record, keep: int) -> None:
-    """Write one more record and remove the oldest beyond ``keep``.
+    """Write one more record and remove the oldest beyond ``keep``, or beyond MAX_BYTES.
 
     Raises:
         OSError: it can't be written; older records stay.
     """
     write_atomically(state / RECORDS / f"{record.revision}.json", msgspec.json.encode(record), sync=False)
-    for revision in recorded_revisions(state)[:-keep]:
+    total = 0
+    for place, revision in enumerate(reversed(recorded_revisions(state))):
+        path = state / RECORDS / f"{revision}.json"
         with contextlib.suppress(FileNotFoundError):
-            (state / RECORDS / f"{revision}.json").unlink()
+            total += path.stat().st_size
+            if place >= keep or (place > 0 and total > MAX_BYTES):
+                path.unlink()
+
+
+MEMORY_FILE: Final = "memory.json"
+
+
+def read_memory(state: Path) -> Memory:
+    """What the last publication left for the next decision; a fresh one where there is none or it can't be read.
+
+    Savings and counts of overload begin anew with each start: they say since when something was seen without a gap.
+    """
+    try:
+        old = msgspec.json.decode((state / MEMORY_FILE).read_bytes(), type=Memory)
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return Memory()
+    return msgspec.structs.replace(old, savings=(), over=())
+
+
+def write_memory(state: Path, memory: Memory) -> None:
+    """Keep the memory for the next start.
+
+    Raises:
+        OSError: it can't be written; the old one stays.
+    """
+    write_atomically(state / MEMORY_FILE, msgspec.json.encode(memory), sync=False)

@@ -11,21 +11,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import msgspec
-
 from headrace_api.base import resource_id
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_api.status import EngineStatus, PolicyStatus
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.encode import configmap_name, stamped
+from headrace_operator.decision.memory import Memory
 from headrace_operator.publisher.configmap import dump
 from headrace_operator.publisher.engine_status import SignalView, engine_status
 from headrace_operator.publisher.events import with_event
 from headrace_operator.publisher.files import write_atomically
 from headrace_operator.publisher.heartbeat import Heartbeat
 from headrace_operator.publisher.overlay import laid_over
-from headrace_operator.publisher.records import Record, write_record
+from headrace_operator.publisher.records import Record, write_memory, write_record
 from headrace_operator.publisher.state import (
     EVENTS_FILE,
     StateIdentity,
@@ -104,10 +103,11 @@ class StandalonePublisher:
         self._orphaned = now
         return self.tables.remove(gone)
 
-    def record(self, record: Record, keep: int) -> None:
-        """Keep what a publication was decided from; a failure is logged, never more."""
+    def record(self, record: Record, keep: int, memory: Memory) -> None:
+        """Keep what a publication was decided from, and the memory after it; a failure is logged, never more."""
         try:
             write_record(self._state, record, keep)
+            write_memory(self._state, memory)
         except OSError as error:
             log.warning("record of revision %d can't be written: %s", record.revision, error)
 
@@ -202,11 +202,6 @@ def table_names(policies: Iterable[RoutingPolicy]) -> dict[TableKey, str]:
         for policy in policies
         for frontend in policy.spec.frontends
     }
-
-
-def raw(value: Any) -> msgspec.Raw:
-    """A value as it stands in a record."""
-    return msgspec.Raw(msgspec.json.encode(value))
 
 
 def _listed(events: list[dict[str, Any]]) -> dict[str, Any]:

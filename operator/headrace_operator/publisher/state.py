@@ -131,10 +131,20 @@ def status_document(
             "apiVersion": API_VERSION,
             "kind": resource.kind,
             "metadata": metadata,
-            "spec": msgspec.to_builtins(resource.spec),
+            "spec": _without_empty(msgspec.to_builtins(resource.spec)),
             "status": msgspec.to_builtins(status),
         }
     )
+
+
+def _without_empty(value: Any) -> Any:
+    """Plain data without mappings that hold nothing, but for ``prefix: {}``, which says something by being there."""
+    if isinstance(value, list | tuple):
+        return [_without_empty(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    kept = {key: _without_empty(one) for key, one in value.items()}
+    return {key: one for key, one in kept.items() if one != {} or key == "prefix"}
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):

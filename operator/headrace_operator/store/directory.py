@@ -133,7 +133,7 @@ class DirectoryStore:
         manifests = read_manifests(files.items())
         good = {name_of(resource): resource for resource in _all(manifests)}
         refused = _refused(manifests)
-        unknown = _nameless(manifests) | unreadable
+        unknown = {**_nameless(manifests), **unreadable}
         kept = {
             name: seen
             for name, seen in self._seen.items()
@@ -155,7 +155,7 @@ class DirectoryStore:
 
     def _numbered(self, name: ResourceName, resource: Resource) -> Resource:
         """The resource with its generation: one more each time its spec changed."""
-        spec = spec_json(resource)
+        spec = spec_json(resource.spec)
         old = self._generations.get(name)
         if old is None:
             generation = Generation(max(1, resource.metadata.generation), spec)
@@ -173,9 +173,9 @@ def name_of(resource: Resource) -> ResourceName:
     return ResourceName(resource.kind, resource_id(resource.metadata))
 
 
-def spec_json(resource: Resource) -> bytes:
+def spec_json(spec: msgspec.Struct) -> bytes:
     """The spec in one form that can be compared, also with one that was read back from YAML."""
-    return msgspec.json.encode(msgspec.to_builtins(resource.spec), order="deterministic")
+    return msgspec.json.encode(spec, order="deterministic")
 
 
 def manifest_files(directory: Path) -> list[Path]:

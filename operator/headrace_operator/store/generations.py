@@ -6,12 +6,22 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace_operator.store.directory import Generation, ResourceName
+from headrace_operator.store.directory import Generation, ResourceName, spec_json
+from headrace_operator.store.manifests import KINDS
 
 
 def stored_generations(stored: Iterable[tuple[str, str, int, object]]) -> dict[ResourceName, Generation]:
-    """Generations out of (kind, id, generation, spec as plain data) of status files."""
-    return {
-        ResourceName(kind, name): Generation(generation, msgspec.json.encode(spec, order="deterministic"))
-        for kind, name, generation, spec in stored
-    }
+    """Generations out of (kind, id, generation, spec as plain data) of status files.
+
+    A spec that this version can't read counts as another one: its resource goes on one generation later.
+    """
+    found: dict[ResourceName, Generation] = {}
+    for kind, name, generation, plain in stored:
+        if kind not in KINDS:
+            continue
+        try:
+            spec = spec_json(msgspec.convert(plain, KINDS[kind][1]))
+        except msgspec.ValidationError:
+            spec = b""
+        found[ResourceName(kind, name)] = Generation(generation, spec)
+    return found
