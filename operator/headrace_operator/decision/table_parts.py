@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from headrace_api.engine import InferenceEngineSpec
 from headrace_api.policy import Frontend, RoutingPolicySpec
 from headrace_api.table import (
+    Guard,
     TableAffinity,
     TableAffinityKey,
     TableAuth,
@@ -29,6 +30,7 @@ from headrace_api.units import number, seconds
 from headrace_api.urls import normal_url
 from headrace_operator.snapshot.model import EngineState
 
+KEYLESS_FOLLOW_IN_FLIGHT: Final = 40.0  # requests a router holds from which in-flight follows weights (the optimizer)
 DEFAULT_PRIORITIES: Final = (TablePriority(name="default", value=0),)
 
 
@@ -88,6 +90,22 @@ def policy_parts(spec: RoutingPolicySpec) -> PolicyParts:
         paths=tuple(sorted(spec.paths)),
         widen_after=None if spec.staleness.widen_after is None else seconds(spec.staleness.widen_after),
     )
+
+
+def guard(spec: RoutingPolicySpec, routers: int, in_flight: float) -> Guard | None:
+    """Parameters of the routers' guard (the optimizer page, The guard); a rule has no prices and so no guard.
+
+    in_flight: the sum of N*_fj over the front-end's engines; routers: its processes.
+    """
+    if spec.strategy.type != "Optimized":
+        return None
+    if spec.affinity.keys:
+        return Guard(x=seconds(spec.affinity.slack), z=1.0, nu=0.0)
+    if routers > 1:
+        return Guard(x=1.0, z=1.0, nu=0.0)
+    if in_flight / routers >= KEYLESS_FOLLOW_IN_FLIGHT:
+        return Guard(x=0.0, z=0.0, nu=1.0)
+    return Guard(x=0.0, z=1.0, nu=0.0)
 
 
 def uses_service(spec: InferenceEngineSpec, frontend: Frontend) -> bool:

@@ -15,7 +15,6 @@ from headrace_api.policy import Frontend
 from headrace_api.table import (
     WEIGHT_TOTAL,
     ClassRoutes,
-    Guard,
     Identity,
     ModelRoutes,
     Route,
@@ -23,15 +22,13 @@ from headrace_api.table import (
     ShedShare,
     TableEngine,
 )
-from headrace_api.units import seconds
-from headrace_operator.decision.table_parts import PolicyParts, policy_parts, table_engine
+from headrace_operator.decision.table_parts import PolicyParts, guard, policy_parts, table_engine
 from headrace_operator.decision.weights import largest_remainder
 from headrace_operator.optimizer.solution import EngineResult, RouteResult, Solution, SourceResult
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot, SourceDemand, SourceKey
 
 NEXT_BEST: Final = 16  # engines without weight that a table lists a model, for spills and retries (the API page)
 LIMIT_HEADROOM: Final = 1.3  # of the engines' own concurrency (the router page, Limits)
-KEYLESS_FOLLOW_IN_FLIGHT: Final = 40.0  # requests a router holds from which in-flight follows weights (the optimizer)
 UNSTAMPED: Final = Identity(uid="-", term=0, revision=0)
 
 
@@ -97,7 +94,9 @@ def build_table(view: View) -> RoutingTable | None:
         engines=_engines(view, listed),
         class_edges=view.snapshot.class_edges if split else (),
         routers=view.routers,
-        guard=_guard(view),
+        guard=guard(
+            view.policy.spec, view.routers, sum(_in_flight_here(view, engine) for engine in view.engines.values())
+        ),
         **parts._asdict(),
     )
 
@@ -180,20 +179,6 @@ def _shed(demand: SourceDemand | None, source: SourceResult) -> tuple[ShedShare,
         if rate > 0 and offered.get(name, 0.0) > 0
     ]
     return tuple(share for share in shares if share.share > 0)
-
-
-def _guard(view: View) -> Guard | None:
-    """Parameters of the router's guard (the optimizer page, The guard); a rule has no prices and no guard."""
-    if view.policy.spec.strategy.type != "Optimized":
-        return None
-    if view.policy.spec.affinity.keys:
-        return Guard(x=seconds(view.policy.spec.affinity.slack), z=1.0, nu=0.0)
-    if view.routers > 1:
-        return Guard(x=1.0, z=1.0, nu=0.0)
-    in_flight = sum(_in_flight_here(view, engine) for engine in view.engines.values())
-    if in_flight >= KEYLESS_FOLLOW_IN_FLIGHT:
-        return Guard(x=0.0, z=0.0, nu=1.0)
-    return Guard(x=0.0, z=1.0, nu=0.0)
 
 
 def _in_flight_here(view: View, engine: EngineResult) -> float:

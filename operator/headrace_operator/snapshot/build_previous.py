@@ -1,4 +1,4 @@
-"""What the last tables send where, as fractions of each source's routed demand.
+"""What the last tables send where, as fractions of each source's demand; what they refuse is missing from the sum.
 
 On the routing-weight path; pure. The movement price and the deadband are judged against it. When the prompt classes
 have changed since, a class takes the weights that its middle length had in the old ones.
@@ -53,8 +53,11 @@ def _old_class(prompt_class: int, edges: Sequence[int], table: RoutingTable, mod
 
 
 def _routes(source: SourceDemand, model: ModelRoutes, old_class: int) -> list[PreviousRoute]:
-    routes = model.classes[old_class].routes
-    total = sum(route.weight for route in routes)
+    """Fractions of the source's whole demand: what the table refuses is sent nowhere."""
+    entry = model.classes[old_class]
+    total = max(WEIGHT_TOTAL, sum(route.weight for route in entry.routes))
+    refused = {shed.priority: shed.share for shed in entry.shed}
+    routed = 1.0 - sum(share * refused.get(name, 0.0) for name, _, share in source.priorities)
     return [
         PreviousRoute(
             policy=source.policy,
@@ -62,8 +65,8 @@ def _routes(source: SourceDemand, model: ModelRoutes, old_class: int) -> list[Pr
             model=source.model,
             prompt_class=source.prompt_class,
             engine=route.engine,
-            weight=route.weight / max(total, WEIGHT_TOTAL),
+            weight=route.weight / total * routed,
         )
-        for route in routes
+        for route in entry.routes
         if route.weight > 0
     ]

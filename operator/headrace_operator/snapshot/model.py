@@ -108,7 +108,7 @@ class PairNetwork(SnapshotStruct, frozen=True, kw_only=True):
 
 
 class PreviousRoute(SnapshotStruct, frozen=True, kw_only=True):
-    """Fraction of a source's demand that the last published table sends to an engine (shed left out)."""
+    """Fraction of a source's demand that the last table sends to an engine; what it sheds is missing from the sum."""
 
     policy: str
     frontend: str

@@ -48,6 +48,14 @@ def run_strategies(snapshot: Snapshot, *, solve: Solve = optimized) -> tuple[Com
     return tuple(results)
 
 
+def rerun(snapshot: Snapshot, policies: tuple[str, ...], fixed: Mapping[str, float], solve: Solve) -> Solution:
+    """One component once more, on another snapshot, by the strategy that its policies have there."""
+    policy = next(entry for entry in snapshot.policies if entry.id == policies[0])
+    if policy.spec.strategy.type == "Optimized" and not _frozen(snapshot, policy):
+        return solve(snapshot, policies, fixed)
+    return _by_rule(snapshot, policy, fixed).solution
+
+
 def fixed_for(snapshot: Snapshot, results: tuple[ComponentResult, ...]) -> Load:
     """Work of rules and frozen policies on each engine, as the Optimized components of ``results`` saw it."""
     capacity = {engine.id: engine.ready for engine in snapshot.engines}

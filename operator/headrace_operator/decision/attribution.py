@@ -1,0 +1,203 @@
+"""Why did the weights change? Solved again with one group of inputs put back; what then differs is that group's share.
+
+On the routing-weight path; pure. Groups: demand, health (liveness, penalties, ramps, trims, staleness), capacity (ready
+replicas, background, declared figures), network, profiles, policy (edits of policies and of anything else an engine
+declares). Two groups that hide each other (an engine dead, its replicas 0) would each explain nothing: an engine's
+replicas belong to its health when its liveness flipped, and where putting back explains nothing, bringing each group
+forward alone is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from headrace_operator.decision.weights import largest_remainder
+from headrace_operator.optimizer.solution import Solution
+from headrace_operator.snapshot.model import EngineState, PairNetwork, PolicyState, Snapshot, SourceDemand, SourceKey
+
+Shares = dict[tuple[SourceKey, str], float]
+SolveAll = Callable[[Snapshot], Shares]
+Causes = tuple[tuple[str, int], ...]
+
+SETTLING: Final = "settling"  # no input changed that matters: a move that had waited, or a step of a bounded shift
+RESTART: Final = "restart"  # nothing is known of the inputs before
+NOTICEABLE: Final = 1e-6  # requests/s that a put-back must shift to count
+
+
+def shares_of(solution: Solution) -> Shares:
+    """Flows of a solution by source and engine, requests/s; a class that came or went counts as a change of demand."""
+    return {(route.source, route.engine): route.flow for route in solution.routes if route.flow > 0}
+
+
+def attribute(before: Snapshot | None, now: Snapshot, solve: SolveAll) -> Causes:
+    """Causes of what ``solve(now)`` changed, in percent that sum to 100, the largest first.
+
+    ``solve`` gives the flows of the policies in question for any snapshot; it is called once a changed group, and once
+    more a group where they hide each other.
+    """
+    if before is None:
+        return ((RESTART, 100),)
+    changed = [group for group in GROUPS if GROUPS[group](now, before) != now]
+    if not changed:
+        return ((SETTLING, 100),)
+    reached = solve(now)
+    effects = {group: _moved(reached, solve(GROUPS[group](now, before))) for group in changed}
+    if max(effects.values()) <= NOTICEABLE:
+        start = solve(_all_back(now, before))
+        effects = {group: _moved(start, solve(GROUPS[group](_all_back(now, before), now))) for group in changed}
+    if max(effects.values()) <= NOTICEABLE:
+        return ((SETTLING, 100),)
+    counts = dict(zip(effects, largest_remainder(list(effects.values()), 100), strict=True))
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], list(GROUPS).index(pair[0])))
+    return tuple((group, count) for group, count in ranked if count > 0)
+
+
+def _moved(one: Shares, other: Shares) -> float:
+    """Half the L1 distance of two splits, each as fractions of its source's routed requests, weighted by them."""
+    totals = _totals(one), _totals(other)
+    moved = 0.0
+    for key in one.keys() | other.keys():
+        fractions = [
+            split.get(key, 0.0) / total[key[0]] if total.get(key[0], 0.0) > 0 else 0.0
+            for split, total in zip((one, other), totals, strict=True)
+        ]
+        moved += abs(fractions[0] - fractions[1]) * max(total.get(key[0], 0.0) for total in totals)
+    routed = [sum(total.values()) for total in totals]
+    return moved / 2 + abs(routed[0] - routed[1]) * _SHED_WEIGHT
+
+
+_SHED_WEIGHT: Final = 1e-3  # demand moves what is routed without moving weights; that alone explains little
+
+
+def _totals(shares: Shares) -> dict[SourceKey, float]:
+    totals: dict[SourceKey, float] = {}
+    for (source, _), flow in shares.items():
+        totals[source] = totals.get(source, 0.0) + flow
+    return totals
+
+
+def _all_back(now: Snapshot, before: Snapshot) -> Snapshot:
+    for put_back in GROUPS.values():
+        now = put_back(now, before)
+    return now
+
+
+def _demand(now: Snapshot, before: Snapshot) -> Snapshot:
+    """Demand of models that stood before, with their prompt classes; new ones keep theirs."""
+    old: dict[tuple[str, str, str], list[SourceDemand]] = {}
+    for entry in before.demand:
+        old.setdefault((entry.policy, entry.frontend, entry.model), []).append(entry)
+    kept = [entry for entry in now.demand if (entry.policy, entry.frontend, entry.model) not in old]
+    present = {(entry.policy, entry.frontend, entry.model) for entry in now.demand}
+    back = [entry for key, entries in old.items() if key in present for entry in entries]
+    demand = tuple(sorted([*kept, *back], key=lambda entry: entry.key))
+    return msgspec.structs.replace(now, demand=demand, class_edges=before.class_edges, shedding=before.shedding)
+
+
+def _engines(now: Snapshot, before: Snapshot, put_back: Callable[[EngineState, EngineState], EngineState]) -> Snapshot:
+    old = {engine.id: engine for engine in before.engines}
+    engines = tuple(put_back(engine, old[engine.id]) if engine.id in old else engine for engine in now.engines)
+    return msgspec.structs.replace(now, engines=engines)
+
+
+def _died_or_rose(now: EngineState, before: EngineState) -> bool:
+    return now.alive != before.alive
+
+
+def _health(now: Snapshot, before: Snapshot) -> Snapshot:
+    def back(engine: EngineState, old: EngineState) -> EngineState:
+        return msgspec.structs.replace(
+            engine,
+            alive=old.alive,
+            ready=old.ready if _died_or_rose(engine, old) else engine.ready,
+            penalty=old.penalty,
+            ramp=old.ramp,
+            trim=old.trim,
+            staleness=old.staleness,
+        )
+
+    return _engines(now, before, back)
+
+
+def _capacity(now: Snapshot, before: Snapshot) -> Snapshot:
+    def back(engine: EngineState, old: EngineState) -> EngineState:
+        return msgspec.structs.replace(
+            engine,
+            ready=engine.ready if _died_or_rose(engine, old) else old.ready,
+            background=old.background,
+            hit_share=old.hit_share,
+            spec=msgspec.structs.replace(engine.spec, capacity=old.spec.capacity),
+        )
+
+    return _engines(now, before, back)
+
+
+def _profiles(now: Snapshot, before: Snapshot) -> Snapshot:
+    def back(engine: EngineState, old: EngineState) -> EngineState:
+        return msgspec.structs.replace(engine, spec=msgspec.structs.replace(engine.spec, profile=old.spec.profile))
+
+    return _engines(now, before, back)
+
+
+def _network(now: Snapshot, before: Snapshot) -> Snapshot:
+    old = {_pair(pair): pair for pair in before.network}
+    return msgspec.structs.replace(now, network=tuple(old.get(_pair(pair), pair) for pair in now.network))
+
+
+def _pair(pair: PairNetwork) -> tuple[str, str, str]:
+    return (pair.policy, pair.frontend, pair.engine)
+
+
+def _policy(now: Snapshot, before: Snapshot) -> Snapshot:
+    """Edits: policies' specs, engines' states, labels and declarations, engines that came or went."""
+    old_engines = {engine.id: engine for engine in before.engines}
+    present = {engine.id: engine for engine in now.engines}
+    engines = [
+        msgspec.structs.replace(
+            present[name],
+            state=old.state,
+            message=old.message,
+            labels=old.labels,
+            spec=msgspec.structs.replace(
+                old.spec, capacity=present[name].spec.capacity, profile=present[name].spec.profile
+            ),
+        )
+        if name in present
+        else old
+        for name, old in sorted(old_engines.items())
+    ]
+    old_policies = {policy.id: policy for policy in before.policies}
+    policies = tuple(_edited_back(policy, old_policies.get(policy.id)) for policy in now.policies)
+    gone = {_pair(pair) for pair in now.network}
+    network = (*now.network, *(pair for pair in before.network if _pair(pair) not in gone))
+    return msgspec.structs.replace(
+        now, engines=tuple(engines), policies=policies, network=tuple(sorted(network, key=_pair))
+    )
+
+
+def _edited_back(policy: PolicyState, old: PolicyState | None) -> PolicyState:
+    """The policy as it was, with today's front-ends (their demand stands in today's sources)."""
+    if old is None:
+        return policy
+    known = {frontend.name: frontend for frontend in old.spec.frontends}
+    frontends = tuple(known.get(frontend.name, frontend) for frontend in policy.spec.frontends)
+    return msgspec.structs.replace(
+        policy,
+        spec=msgspec.structs.replace(
+            old.spec, frontends=frontends, models=policy.spec.models, network=policy.spec.network
+        ),
+        frozen=old.frozen,
+    )
+
+
+GROUPS: Final[Mapping[str, Callable[[Snapshot, Snapshot], Snapshot]]] = {
+    "demand": _demand,
+    "health": _health,
+    "capacity": _capacity,
+    "network": _network,
+    "profiles": _profiles,
+    "policy": _policy,
+}

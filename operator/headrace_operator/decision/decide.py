@@ -1,0 +1,304 @@
+"""Snapshot + the tables that stand -> Decision: what to write, why, and what to tell. The end of the pure core.
+
+On the routing-weight path; pure: no clock (the snapshot's instant is the time), no I/O, no log. A table is written only
+when its content changed; a tick on which nothing moved returns nothing to write. The shell turns the Decision into
+ConfigMaps or files, status and Events, and hands ``memory`` back on the next tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headrace_api.status import PolicyStatus
+from headrace_api.table import Identity, RoutingTable
+from headrace_operator.decision.attribution import Causes, attribute, shares_of
+from headrace_operator.decision.book import Book, open_book
+from headrace_operator.decision.carry import same_weights
+from headrace_operator.decision.conditions import merged
+from headrace_operator.decision.encode import TableTooLarge
+from headrace_operator.decision.events import Event, condition_events, engine_events
+from headrace_operator.decision.findings import Facts, findings, kept
+from headrace_operator.decision.losses import Hold, emptied_by_edit, hold_losses
+from headrace_operator.decision.memory import Memory
+from headrace_operator.decision.publication import (
+    Publication,
+    key_of,
+    orphans_of,
+    publish,
+    retained,
+    standing_tables,
+    taken_names,
+)
+from headrace_operator.decision.status import published, signal_lines
+from headrace_operator.decision.tick import Assess, Outcome, Tick
+from headrace_operator.decision.what_if import Relief, best_replica
+from headrace_operator.decision.why import relief_text, why
+from headrace_operator.snapshot.clock import rfc3339
+from headrace_operator.snapshot.model import PolicyState, SavingSince, Snapshot, SourceKey
+from headrace_operator.strategies.base import ComponentResult
+from headrace_operator.strategies.optimized import optimized
+from headrace_operator.strategies.run import Solve, rerun, run_strategies
+
+NOTHING_KNOWN: Mapping[str, PolicyStatus] = {}
+
+
+class Decision(NamedTuple):
+    """What a tick came to.
+
+    tables: to write, sorted by policy and front-end. orphans: (policy id, front-end) of tables that nobody asks for;
+    delete them only when all manifests were read without faults, since a policy with a fault is missing too.
+    statuses: those that changed. history: lines added, by policy. results: every component's, for plan and metrics.
+    """
+
+    tables: tuple[RoutingTable, ...]
+    orphans: tuple[tuple[str, str], ...]
+    too_large: tuple[TableTooLarge, ...]
+    statuses: tuple[tuple[str, PolicyStatus], ...]
+    events: tuple[Event, ...]
+    history: tuple[tuple[str, str], ...]
+    results: tuple[ComponentResult, ...]
+    memory: Memory
+
+
+class _Round(NamedTuple):
+    """What all policies of one decision share."""
+
+    snapshot: Snapshot
+    memory: Memory
+    standing: Mapping[tuple[str, str], RoutingTable]
+    tick: Tick
+    solve: Solve
+    uid: str
+    term: int
+    revision: int
+    statuses: Mapping[str, PolicyStatus]
+    holds: tuple[Hold, ...]
+    real: tuple[tuple[str, str], ...]
+    taken: Mapping[tuple[str, str], str]
+
+    @property
+    def at(self) -> str:
+        """The snapshot's instant, RFC 3339."""
+        return rfc3339(self.snapshot.at)
+
+
+class _Told(NamedTuple):
+    """One policy's part of the decision."""
+
+    publication: Publication
+    status: PolicyStatus
+    events: list[Event]
+    history: list[tuple[str, str]]
+
+
+def decide(
+    snapshot: Snapshot,
+    memory: Memory,
+    tables: Sequence[RoutingTable],
+    *,
+    uid: str,
+    term: int,
+    revision: int = 0,
+    assess: Assess | None = None,
+    statuses: Mapping[str, PolicyStatus] = NOTHING_KNOWN,
+    solve: Solve = optimized,
+) -> Decision:
+    """Decide on one tick.
+
+    tables: those that stand. uid: of every table, or "" for each policy's own. revision: of all that is published now;
+    0: one more than the largest that stands. assess: the warm models' verdict (None: always solve). statuses: what
+    stands, by policy id. solve: the seam for the programme.
+    """
+    held, holds = hold_losses(memory.last, snapshot)
+    standing = standing_tables(tables, memory.shadow, held)
+    tick = Tick(held, memory, standing, solve, assess)
+    results = run_strategies(held, solve=tick)
+    current = _Round(
+        held,
+        memory,
+        standing,
+        tick,
+        solve,
+        uid,
+        term,
+        revision or 1 + max((table.identity.revision for table in standing.values()), default=0),
+        statuses,
+        holds,
+        tuple(sorted({key_of(table) for table in tables})),
+        taken_names(held),
+    )
+    policies = {policy.id: policy for policy in held.policies}
+    told: dict[str, _Told] = {}
+    users: dict[str, list[str]] = {}
+    for result in results:
+        book = open_book(held, result)
+        for name in result.policies:
+            told[name] = _tell(current, book, policies[name])
+            for engine in sorted({route.engine for key in book.of_policy(name) for route in book.routes.get(key, [])}):
+                users.setdefault(engine, []).append(name)
+    return _joined(current, results, told, engine_events(memory.last, held, users))
+
+
+def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
+    """Tables, status and Events of one policy."""
+    moved = _moved(current, book)
+    publication = publish(
+        book,
+        policy,
+        current.standing,
+        moved=moved,
+        identity=_identity(current, policy),
+        issued=current.at,
+        taken=current.taken,
+    )
+    before = [table for key, table in sorted(current.standing.items()) if key[0] == policy.id]
+    changed = bool(publication.written)
+    relief = _relief(current, book) if moved and changed else None
+    facts = Facts(
+        policy=policy,
+        book=book,
+        moved=moved,
+        lost=publication.lost,
+        emptied=_emptied(current, policy, publication.lost),
+        too_large=publication.too_large,
+        holds=tuple(hold for hold in current.holds if hold.policy == policy.id),
+        relief=relief_text(relief),
+        tables=_count(current, policy, publication),
+        taken=publication.taken,
+    )
+    old = current.statuses.get(policy.id, PolicyStatus())
+    status = old
+    history: list[tuple[str, str]] = []
+    events: list[Event] = []
+    if changed:
+        shifted = not _same(before, publication.after)
+        causes = _causes(current, book, policy, bool(before)) if shifted else ()
+        status = published(
+            old,
+            book,
+            policy,
+            publication.after,
+            before=before,
+            at=current.at,
+            causes=causes,
+            sentences=why(book, policy, relief) if moved else old.why,
+        )
+        if status.history != old.history:
+            history.append((policy.id, status.history[0]))
+            if policy.spec.mode == "Enforce":
+                events.append(Event("RoutingPolicy", policy.id, "Normal", "WeightsChanged", status.history[0]))
+    status = msgspec.structs.replace(
+        status,
+        observed_generation=policy.generation,
+        conditions=merged(
+            old.conditions,
+            findings(facts, current.snapshot),
+            kept=kept(facts),
+            generation=policy.generation,
+            at=current.at,
+        ),
+        signals=signal_lines(policy, book, current.snapshot),
+    )
+    return _Told(
+        publication, status, [*events, *condition_events(policy.id, old.conditions, status.conditions)], history
+    )
+
+
+def _count(current: _Round, policy: PolicyState, publication: Publication) -> int:
+    """Tables in force: a Shadow policy's are those from before it became one."""
+    if policy.spec.mode == "Shadow":
+        return sum(key[0] == policy.id for key in current.real)
+    return len(publication.after)
+
+
+def _moved(current: _Round, book: Book) -> bool:
+    """Whether the component's weights were found anew on this tick."""
+    if book.result.policies in current.tick.outcomes:
+        return current.tick.outcomes[book.result.policies].solved
+    return True
+
+
+def _identity(current: _Round, policy: PolicyState) -> Identity:
+    return Identity(uid=current.uid or policy.uid or policy.id, term=current.term, revision=current.revision)
+
+
+def _same(before: Sequence[RoutingTable], after: Sequence[RoutingTable]) -> bool:
+    old = {table.frontend: table for table in before}
+    return all(table.frontend in old and same_weights(old[table.frontend], table) for table in after)
+
+
+def _emptied(current: _Round, policy: PolicyState, lost: tuple[str, ...]) -> bool:
+    """Whether an edit took the last engine, now or on an earlier tick."""
+    if not lost:
+        return False
+    if emptied_by_edit(current.memory.last, current.snapshot, policy, lost):
+        return True
+    old = current.statuses.get(policy.id, PolicyStatus())
+    return any(condition.type == "Stalled" and condition.reason == "NoEligibleEngines" for condition in old.conditions)
+
+
+def _relief(current: _Round, book: Book) -> Relief | None:
+    """Where one more replica helps most, asked only while something is refused."""
+    refused = any(book.shed(source) > 0 for source in book.sources if source in book.routes)
+    if not refused or not book.priced:
+        return None
+    return best_replica(book, current.solve, current.tick.outcomes[book.result.policies].fixed)
+
+
+def _causes(current: _Round, book: Book, policy: PolicyState, stood: bool) -> Causes:
+    """Causes in percent of what this publication changes."""
+    if not stood:
+        return (("first table", 100),)
+    ids = book.result.policies
+    outcome = current.tick.outcomes.get(ids)
+    fixed = outcome.fixed if outcome is not None else {}
+
+    def flows(snapshot: Snapshot) -> dict[tuple[SourceKey, str], float]:
+        solution = rerun(snapshot, ids, fixed, current.solve)
+        return {key: flow for key, flow in shares_of(solution).items() if key[0].policy == policy.id}
+
+    return attribute(current.memory.published, current.snapshot, flows)
+
+
+def _savings(outcomes: Mapping[tuple[str, ...], Outcome]) -> tuple[SavingSince, ...]:
+    return tuple(saving for _, outcome in sorted(outcomes.items()) for saving in outcome.savings)
+
+
+def _joined(
+    current: _Round, results: tuple[ComponentResult, ...], told: Mapping[str, _Told], engine_news: list[Event]
+) -> Decision:
+    """The decision of all policies, sorted, and the memory for the next tick."""
+    snapshot = current.snapshot
+    shadow = {policy.id for policy in snapshot.policies if policy.spec.mode == "Shadow"}
+    written = [table for name, part in sorted(told.items()) if name not in shadow for table in part.publication.written]
+    statuses = tuple(
+        (name, part.status)
+        for name, part in sorted(told.items())
+        if part.status != current.statuses.get(name, PolicyStatus())
+    )
+    outcomes = current.tick.outcomes
+    over = tuple(outcome.over for _, outcome in sorted(outcomes.items()) if outcome.over is not None)
+    virtual = tuple(table for name, part in sorted(told.items()) if name in shadow for table in part.publication.after)
+    changed = any(part.publication.written for part in told.values())
+    memory = Memory(
+        last=snapshot,
+        published=snapshot if changed or current.memory.published is None else current.memory.published,
+        savings=_savings(outcomes),
+        shedding=tuple(sorted(name for entry in over if entry.opened for name in entry.policies)),
+        over=over,
+        shadow=virtual,
+        retained=retained(current.memory.retained, snapshot),
+    )
+    return Decision(
+        tables=tuple(written),
+        orphans=orphans_of(current.real, snapshot, memory.retained),
+        too_large=tuple(fault for _, part in sorted(told.items()) for fault in part.publication.too_large),
+        statuses=statuses,
+        events=tuple([event for _, part in sorted(told.items()) for event in part.events] + engine_news),
+        history=tuple(line for _, part in sorted(told.items()) for line in part.history),
+        results=results,
+        memory=memory,
+    )

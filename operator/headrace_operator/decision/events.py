@@ -1,0 +1,80 @@
+"""Events: the short-lived counterpart of status, on the policy and on the engine concerned.
+
+Pure: the shell gives them a deterministic name and a count. Only what flipped is an Event; what is still so is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+from headrace_api.names import CAPACITY_SUFFICIENT, SIGNALS_FRESH, STALLED
+from headrace_api.status import Condition
+from headrace_operator.decision.conditions import status_of
+from headrace_operator.snapshot.eligibility import bare_name
+from headrace_operator.snapshot.model import EngineState, Snapshot
+
+# Condition, the status it flipped to, and the Event that says so.
+_FLIPS: tuple[tuple[str, str, Literal["Normal", "Warning"], str], ...] = (
+    (CAPACITY_SUFFICIENT, "False", "Warning", "SheddingStarted"),
+    (SIGNALS_FRESH, "False", "Warning", "SignalsStale"),
+    (STALLED, "True", "Warning", "PolicyInvalid"),
+)
+
+
+class Event(NamedTuple):
+    """What the shell writes: kind and id (namespace/name) of the object, type, reason, message."""
+
+    kind: Literal["RoutingPolicy", "InferenceEngine"]
+    id: str
+    type: Literal["Normal", "Warning"]
+    reason: str
+    message: str
+
+
+def condition_events(policy: str, old: Iterable[Condition], new: Iterable[Condition]) -> list[Event]:
+    """Events for conditions that flipped."""
+    before, after = list(old), list(new)
+    events = [
+        Event("RoutingPolicy", policy, kind, reason, _message(after, name))
+        for name, status, kind, reason in _FLIPS
+        if status_of(after, name) == status != status_of(before, name)
+    ]
+    if status_of(before, CAPACITY_SUFFICIENT) == "False" and status_of(after, CAPACITY_SUFFICIENT) == "True":
+        events.append(Event("RoutingPolicy", policy, "Normal", "SheddingStopped", "nothing is refused any more"))
+    return events
+
+
+def _message(conditions: Iterable[Condition], name: str) -> str:
+    return next(condition.message for condition in conditions if condition.type == name)
+
+
+def engine_events(last: Snapshot | None, now: Snapshot, users: dict[str, list[str]]) -> list[Event]:
+    """Penalties that began or ended, on the engine and on each policy that may use it (``users``, by engine id)."""
+    if last is None:
+        return []
+    old = {engine.id: engine for engine in last.engines}
+    events: list[Event] = []
+    for engine in now.engines:
+        before = old.get(engine.id)
+        if before is None or _penalised(before) == _penalised(engine):
+            continue
+        events += _about(engine, users.get(engine.id, []))
+    return events
+
+
+def _penalised(engine: EngineState) -> bool:
+    return engine.penalty.value < 1.0
+
+
+def _about(engine: EngineState, policies: list[str]) -> list[Event]:
+    if _penalised(engine):
+        kind: Literal["Normal", "Warning"] = "Warning"
+        reason = "EnginePenalized"
+        message = f"{bare_name(engine.id)} x{engine.penalty.value:.2g}: {engine.penalty.reason or 'an outlier'}"
+    else:
+        kind, reason, message = "Normal", "EngineRecovered", f"{bare_name(engine.id)} has its full weight again"
+    return [
+        Event("InferenceEngine", engine.id, kind, reason, message),
+        *(Event("RoutingPolicy", policy, kind, reason, message) for policy in policies),
+    ]

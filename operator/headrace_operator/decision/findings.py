@@ -1,0 +1,156 @@
+"""What is found of a policy on a tick, as conditions will say it.
+
+On the routing-weight path; pure. The rules of the API page, Status and Mass loss: who rules a contested model, whether
+anything is left to route to, whether a table fits, whether demand fits, whether signals are fresh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace_api.names import CAPACITY_SUFFICIENT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
+from headrace_operator.decision.book import Book
+from headrace_operator.decision.conditions import Finding
+from headrace_operator.decision.encode import TableTooLarge
+from headrace_operator.decision.losses import Hold
+from headrace_operator.decision.text import listed, percent, plain, plural, rate
+from headrace_operator.snapshot.model import PolicyState, Snapshot
+from headrace_operator.snapshot.signals import SignalStatus
+
+
+class Facts(NamedTuple):
+    """A policy on a tick. moved: whether its component was solved anew; lost: models without an eligible engine."""
+
+    policy: PolicyState
+    book: Book
+    moved: bool
+    lost: tuple[str, ...]
+    emptied: bool
+    too_large: tuple[TableTooLarge, ...]
+    holds: tuple[Hold, ...]
+    relief: str
+    tables: int
+    taken: tuple[str, ...]
+
+
+def findings(facts: Facts, snapshot: Snapshot) -> list[Finding]:
+    """All judgements of this tick; what was not judged anew is missing (see ``kept``)."""
+    found = [_ready(facts)]
+    stalled = _stalled(facts)
+    if stalled is not None:
+        found.append(stalled)
+    if facts.policy.spec.mode == "Enforce" and (facts.tables or facts.too_large or facts.taken):
+        found.append(_published(facts))
+    if facts.moved:
+        found += [_solved(facts), _capacity(facts)]
+    found.append(_fresh(facts, snapshot))
+    return found
+
+
+def kept(facts: Facts) -> tuple[str, ...]:
+    """Conditions that stay because nothing was solved."""
+    return () if facts.moved else (SOLVED, CAPACITY_SUFFICIENT)
+
+
+def _stalled(facts: Facts) -> Finding | None:
+    """What only an edit mends."""
+    policy = facts.policy
+    if policy.conflicts:
+        return Finding(STALLED, "True", "Conflicted", _conflict(policy))
+    if facts.book.result.strategy == "Feedback":
+        return Finding(STALLED, "True", "StrategyNotAvailable", facts.book.solution.message)
+    if facts.too_large:
+        return Finding(STALLED, "True", "TableTooLarge", facts.too_large[0].message)
+    if facts.taken:
+        return Finding(STALLED, "True", "ConfigMapTaken", _taken(facts))
+    if facts.emptied:
+        return Finding(STALLED, "True", "NoEligibleEngines", _no_engines(facts))
+    return None
+
+
+def _ready(facts: Facts) -> Finding:
+    policy, solution = facts.policy, facts.book.solution
+    stalled = _stalled(facts)
+    if stalled is not None:
+        return Finding(READY, "False", stalled.reason, stalled.message)
+    if facts.lost:
+        return Finding(READY, "False", "NoEligibleEngines", _no_engines(facts))
+    if policy.spec.mode == "Shadow":
+        stays = "; the last tables stay as they are" if facts.tables else ""
+        return Finding(READY, "True", "Shadow", f"solved and reported, nothing is published{stays}")
+    if solution.status == "Failed" and not facts.tables:
+        return Finding(READY, "False", "SolverFailed", f"{solution.message}; there is no earlier table")
+    if policy.frozen:
+        return Finding(READY, "True", "Frozen", f"{policy.message}; the last tables stay")
+    return Finding(READY, "True", "Published", f"{plural(facts.tables, 'table')} in force")
+
+
+def _conflict(policy: PolicyState) -> str:
+    rulers = sorted({ruler for _, _, ruler in policy.conflicts})
+    pairs = [f"model {model} at {frontend}" for frontend, model, _ in policy.conflicts]
+    return f"{listed(rulers)} is older and rules {listed(pairs)}; take them out of one of the policies"
+
+
+def _taken(facts: Facts) -> str:
+    return f"an older policy's table has the name {listed(facts.taken)}; set publish.configMap to another one"
+
+
+def _no_engines(facts: Facts) -> str:
+    reasons: dict[str, None] = {}
+    for pair in facts.book.solution.ineligible:
+        if pair.source.policy == facts.policy.id and pair.source.model in facts.lost:
+            reasons.setdefault(pair.message)
+    why = listed(list(reasons), 4) or "no engine is selected"
+    stays = "; its last routes stay" if facts.tables else ""
+    return f"no eligible engine for {listed(facts.lost)}: {why}{stays}"
+
+
+def _published(facts: Facts) -> Finding:
+    if facts.too_large:
+        return Finding(PUBLISHED, "False", "TableTooLarge", facts.too_large[0].message)
+    if facts.taken:
+        return Finding(PUBLISHED, "False", "ConfigMapTaken", _taken(facts))
+    return Finding(PUBLISHED, "True", "Written", plural(facts.tables, "table"))
+
+
+def _solved(facts: Facts) -> Finding:
+    solution = facts.book.solution
+    if solution.status == "Failed":
+        return Finding(SOLVED, "False", "SolverFailed", f"{solution.message}; the last weights stay")
+    if solution.status == "Optimal":
+        return Finding(SOLVED, "True", "Optimal", "the weights are the optimum of the programme")
+    return Finding(SOLVED, "True", facts.book.result.strategy, f"weights by rule: {facts.book.result.strategy}")
+
+
+def _capacity(facts: Facts) -> Finding:
+    book = facts.book
+    sources = [source for source in book.of_policy(facts.policy.id) if source in book.routes]
+    missing = sum(book.shed(source) for source in sources)
+    demand = sum(book.sources[source].demand for source in sources)
+    if missing > 0:
+        message = f"{plain(missing)} of {rate(demand)} ({percent(missing / demand)}) are refused"
+        return Finding(
+            CAPACITY_SUFFICIENT, "False", "Shedding", message + (f"; {facts.relief}" if facts.relief else "")
+        )
+    return Finding(CAPACITY_SUFFICIENT, "True", "Fits", "nothing is refused")
+
+
+def _fresh(facts: Facts, snapshot: Snapshot) -> Finding:
+    if facts.holds:
+        return Finding(SIGNALS_FRESH, "False", "MassLoss", "; ".join(hold.message for hold in facts.holds))
+    mine = concerned(facts.policy, facts.book, snapshot.states)
+    stale = [state for state in mine if state.state != "Fresh"]
+    if stale:
+        names = listed([f"{state.name} {state.state}" for state in stale])
+        return Finding(SIGNALS_FRESH, "False", "Stale", names)
+    if not mine:
+        return Finding(SIGNALS_FRESH, "Unknown", "NotMeasured", "nothing is measured; declared values hold")
+    return Finding(SIGNALS_FRESH, "True", "Fresh", "all signals are fresh")
+
+
+def concerned(policy: PolicyState, book: Book, states: Sequence[SignalStatus]) -> list[SignalStatus]:
+    """Signals that name the policy or one of the engines it may use."""
+    names = {policy.id, *(pair.engine for pair in book.solution.ineligible if pair.source.policy == policy.id)}
+    names |= {route.engine for source in book.of_policy(policy.id) for route in book.routes.get(source, [])}
+    return [state for state in states if names & set(state.name.split())]

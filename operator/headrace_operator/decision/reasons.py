@@ -1,0 +1,118 @@
+"""Why this weight: one sentence a route, with the numbers, never a negative one.
+
+On the routing-weight path; pure. A used engine says why it is used; an unused one is compared with the dearest engine
+in use: slower by so much, or it would save so much, which is less than moving costs (the optimizer page, Explanations).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from headrace_operator.decision.book import Book, per_second, short
+from headrace_operator.decision.text import latency, plain
+from headrace_operator.optimizer.solution import RouteResult
+from headrace_operator.snapshot.model import SourceKey
+
+SAME_SECONDS: Final = 5e-5  # differences that print as 0.0 ms are none
+
+
+def route_reason(book: Book, route: RouteResult) -> str:
+    """Why the route carries what it carries."""
+    used = book.used(route.source)
+    if not book.priced:
+        return _by_rule(book, route, bool(used) and route in used)
+    if route in used:
+        return _used(book, route, used)
+    return _unused(book, route)
+
+
+def full_text(book: Book, engine: str) -> str:
+    """How full an engine is: "100 of 100 requests/s"."""
+    result = book.engines[engine]
+    load, limit = per_second(result, result.load), per_second(result, result.capacity)
+    return f"{plain(load)} of {plain(limit)} requests/s"
+
+
+def _used(book: Book, route: RouteResult, used: Sequence[RouteResult]) -> str:
+    others = [other for other in book.routes[route.source] if other.engine != route.engine]
+    if not others:
+        return "the only eligible engine" + (
+            f"; full: {full_text(book, route.engine)}" if _at_brim(book, route) else ""
+        )
+    nearer = [other for other in others if other.unloaded < route.unloaded - SAME_SECONDS]
+    if _at_brim(book, route):
+        place = "fastest" if not nearer else f"{_behind(route, nearer)}"
+        return f"{place}; full: {full_text(book, route.engine)}"
+    if not nearer:
+        equal = [other for other in others if abs(other.unloaded - route.unloaded) <= SAME_SECONDS and other in used]
+        return "fastest" + (f", level with {_names(equal)}" if equal else "; has room")
+    return f"takes what {_names(nearer)} can't; {_behind(route, nearer)}{_next_best(book, route)}"
+
+
+def _at_brim(book: Book, route: RouteResult) -> bool:
+    return book.full(route.engine)
+
+
+def _behind(route: RouteResult, nearer: Sequence[RouteResult]) -> str:
+    fastest = min(nearer, key=lambda other: (other.unloaded, other.engine))
+    return f"{latency(route.unloaded - fastest.unloaded)} slower than {short(fastest.engine)}"
+
+
+def _names(routes: Sequence[RouteResult]) -> str:
+    ranked = sorted(routes, key=lambda route: (route.unloaded, route.engine))
+    names = [short(route.engine) for route in ranked[:2]]
+    return " and ".join(names) if len(ranked) <= 2 else f"{', '.join(names)} and {len(ranked) - 2} more"
+
+
+def _next_best(book: Book, route: RouteResult) -> str:
+    """The cheapest engine not in use, as what was rejected."""
+    used = book.used(route.source)
+    spare = [other for other in book.routes[route.source] if other not in used]
+    if not spare:
+        return ""
+    best = min(spare, key=lambda other: (book.cost(other), other.engine))
+    behind = book.cost(best) - book.cost(route)
+    if behind <= SAME_SECONDS:
+        return ""
+    return f"; next would be {short(best.engine)}, {latency(behind)} more"
+
+
+def _unused(book: Book, route: RouteResult) -> str:
+    dearest = book.dearest(route.source)
+    if dearest is None:
+        return _nothing_routed(book, route.source)
+    saving = book.cost(dearest) - book.cost(route)
+    if saving > SAME_SECONDS:
+        if route.move_price > saving:
+            return f"would save {latency(saving)}, less than the move price {latency(route.move_price)}"
+        return f"would save {latency(saving)}; what one publication may move is used up"
+    full = ", and full" if book.full(route.engine) else ""
+    if saving >= -SAME_SECONDS:
+        return f"as fast as {short(dearest.engine)}; not needed{full}"
+    return f"{latency(-saving)} slower than {short(dearest.engine)}, the dearest in use{full}"
+
+
+def _nothing_routed(book: Book, source: SourceKey) -> str:
+    if book.shed(source) > 0:
+        return "nothing is routed: all of this demand is refused"
+    return "nothing is routed"
+
+
+def _by_rule(book: Book, route: RouteResult, used: bool) -> str:
+    strategy = book.result.strategy
+    over = f"; over its capacity: {full_text(book, route.engine)}" if _over(book, route) else ""
+    if strategy == "Nearest":
+        least = min(other.round_trip for other in book.routes[route.source])
+        if used:
+            return f"lowest round trip, {latency(route.round_trip)}{over}"
+        return f"round trip {latency(route.round_trip)} against {latency(least)}"
+    words = {"RoundRobin": "equal share", "Static": "by declared capacity", "Held": "as the last table says"}
+    if used:
+        return words.get(strategy, "as the weights that stand") + over
+    return "no weight in the last table" if strategy == "Held" else "no share by this rule"
+
+
+def _over(book: Book, route: RouteResult) -> bool:
+    engine = book.engines[route.engine]
+    return engine.load > engine.capacity * (1 + 1e-6)

@@ -1,0 +1,124 @@
+"""Which components are solved anew on this tick, and which keep the weights that stand.
+
+On the routing-weight path; pure. A component is solved when a table is missing or speaks of other models, when an edit
+or an engine's coming or going changed what could be chosen, when shedding opens or closes, or when the warm model says
+that its weights are infeasible or too dear. All else is evaluated as it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from headrace_api.table import RoutingTable
+from headrace_operator.decision.memory import Memory, Over, after_reading, demand_reading
+from headrace_operator.optimizer import Verdict, evaluate, next_savings, overloaded
+from headrace_operator.optimizer.solution import Solution
+from headrace_operator.snapshot.model import PolicyState, SavingSince, Snapshot
+from headrace_operator.strategies.base import Flows
+from headrace_operator.strategies.run import Solve
+
+Assess = Callable[[Snapshot, tuple[str, ...], Mapping[str, float]], Verdict]
+Standing = Mapping[tuple[str, str], RoutingTable]
+
+
+class Outcome(NamedTuple):
+    """What became of a component of Optimized policies on this tick."""
+
+    solved: bool
+    savings: tuple[SavingSince, ...]
+    over: Over | None
+    fixed: Mapping[str, float]
+
+
+class Tick:
+    """The solve seam of one decision: solves what has to be solved, evaluates the rest, remembers which was which."""
+
+    def __init__(
+        self, snapshot: Snapshot, memory: Memory, standing: Standing, solve: Solve, assess: Assess | None
+    ) -> None:
+        self.outcomes: dict[tuple[str, ...], Outcome] = {}
+        self._snapshot = snapshot
+        self._memory = memory
+        self._standing = standing
+        self._solve = solve
+        self._assess = assess
+        self._over = {entry.policies: entry for entry in memory.over}
+        self._policies = {policy.id: policy for policy in snapshot.policies}
+
+    def __call__(self, snapshot: Snapshot, policies: tuple[str, ...], fixed: Mapping[str, float]) -> Solution:
+        """The solution of a component: the cold solve, or what stands, evaluated."""
+        verdict = self._assess(snapshot, policies, fixed) if self._assess is not None else None
+        over = self._overload(snapshot, policies, fixed, verdict)
+        opened = over is not None and over.opened
+        was_open = any(policy in self._memory.shedding for policy in policies)
+        if verdict is not None and not verdict.moves and opened == was_open and not self.edited(policies):
+            self.outcomes[policies] = Outcome(False, verdict.savings, over, fixed)
+            return evaluate(snapshot, policies, _standing_flows(snapshot, policies), fixed=fixed)
+        shedding = (set(snapshot.shedding) - set(policies)) | (set(policies) if opened else set())
+        solution = self._solve(msgspec.structs.replace(snapshot, shedding=tuple(sorted(shedding))), policies, fixed)
+        savings = next_savings(snapshot, solution) if solution.status == "Optimal" else ()
+        self.outcomes[policies] = Outcome(True, savings, over, fixed)
+        return solution
+
+    def edited(self, policies: tuple[str, ...]) -> bool:
+        """Whether what could be chosen differs from what the standing tables were chosen from."""
+        last = self._memory.last
+        if last is not None:
+            return _structure(last, policies) != _structure(self._snapshot, policies)
+        return any(not self._covered(self._policies[policy]) for policy in policies)
+
+    def _covered(self, policy: PolicyState) -> bool:
+        """Whether the standing tables speak of just the models and classes that have demand now."""
+        for frontend in policy.spec.frontends:
+            table = self._standing.get((policy.id, frontend.name))
+            entries = [
+                entry
+                for entry in self._snapshot.demand
+                if entry.policy == policy.id and entry.frontend == frontend.name
+            ]
+            split = any(entry.prompt_class > 0 for entry in entries)
+            edges = self._snapshot.class_edges if split else ()
+            models = {entry.model for entry in entries}
+            if table is None or models != {entry.model for entry in table.models} or edges != table.class_edges:
+                return False
+        return True
+
+    def _overload(
+        self, snapshot: Snapshot, policies: tuple[str, ...], fixed: Mapping[str, float], verdict: Verdict | None
+    ) -> Over | None:
+        if verdict is not None and not verdict.overloaded:
+            return None
+        if not overloaded(snapshot, policies, fixed=fixed):
+            return None
+        return after_reading(self._over.get(policies), policies, demand_reading(snapshot, policies))
+
+
+def _standing_flows(snapshot: Snapshot, policies: tuple[str, ...]) -> Flows:
+    demand = {tuple(entry.key): entry for entry in snapshot.demand if entry.policy in policies}
+    flows: Flows = {}
+    for route in snapshot.previous:
+        entry = demand.get((route.policy, route.frontend, route.model, route.prompt_class))
+        if entry is not None:
+            flows[entry.key, route.engine] = route.weight * entry.requests_per_second
+    return flows
+
+
+def _structure(snapshot: Snapshot, policies: tuple[str, ...]) -> tuple[object, ...]:
+    """What only an edit, or an engine's coming or going, changes."""
+    return (
+        [
+            (policy.spec, policy.served, policy.conflicts, policy.frozen)
+            for policy in snapshot.policies
+            if policy.id in policies
+        ],
+        [
+            (engine.id, engine.spec, engine.labels, engine.state, engine.alive, engine.ready > 0)
+            for engine in snapshot.engines
+        ],
+        [entry.key for entry in snapshot.demand if entry.policy in policies],
+        snapshot.class_edges,
+        snapshot.routers,
+    )

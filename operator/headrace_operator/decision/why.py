@@ -1,0 +1,209 @@
+"""Why the weights of a policy are what they are: sentences with numbers, the most telling first.
+
+On the routing-weight path; pure. What limits the system, who goes elsewhere and why not to another engine, which
+engines are full, weakened or out, which stay unused. Nothing here decides; everything is read from the solution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from headrace_api.status import MAX_WHY, MAX_WHY_TEXT, clip
+from headrace_operator.decision.book import Book, label, short
+from headrace_operator.decision.reasons import SAME_SECONDS, full_text, route_reason
+from headrace_operator.decision.text import fitted, latency, listed, percent, plain, plural, rate
+from headrace_operator.decision.what_if import Relief
+from headrace_operator.snapshot.model import EngineState, PolicyState
+
+UNUSED_SENTENCES: Final = 8
+DETOUR_SENTENCES: Final = 8
+FULL_SENTENCES: Final = 8
+
+
+def why(book: Book, policy: PolicyState, relief: Relief | None = None) -> tuple[str, ...]:
+    """Sentences for one policy of a component, at most MAX_WHY of MAX_WHY_TEXT characters."""
+    parts: list[str] = []
+    parts += _break_glass(book, policy)
+    parts += _shortage(book, policy)
+    parts += [relief_text(relief)] if relief else []
+    parts += _detours(book, policy)
+    parts += _full(book, policy)
+    parts += _weakened(book, policy)
+    parts += _unused(book, policy)
+    parts += _notes(book, policy)
+    return bounded(parts)
+
+
+def bounded(sentences: Sequence[str]) -> tuple[str, ...]:
+    """The sentences within the bounds of status; the last one counts those left out."""
+    unique = list(dict.fromkeys(clip(sentence, MAX_WHY_TEXT) for sentence in sentences))
+    if len(unique) <= MAX_WHY:
+        return tuple(unique)
+    return (*unique[: MAX_WHY - 1], f"and {len(unique) - MAX_WHY + 1} more; headrace explain shows all")
+
+
+def _break_glass(book: Book, policy: PolicyState) -> list[str]:
+    parts = [policy.message] if policy.message else []
+    if policy.conflicts:
+        rulers = sorted({ruler for _, _, ruler in policy.conflicts})
+        pairs = plural(len(policy.conflicts), "front-end and model pair")
+        parts.append(f"{pairs} ruled by {listed(rulers)}, which is older")
+    if len(book.result.policies) > 1:
+        others = [name for name in book.result.policies if name != policy.id]
+        parts.append(f"shares engines with {listed(others)}: solved together")
+    return parts
+
+
+def _shortage(book: Book, policy: PolicyState) -> list[str]:
+    """How much is refused, where, and of which priority."""
+    sources = book.of_policy(policy.id)
+    missing = sum(book.shed(source) for source in sources)
+    if missing <= 0:
+        return []
+    demand = sum(book.sources[source].demand for source in sources)
+    by_frontend = _ranked((label(source, book), book.shed(source)) for source in sources)
+    places = fitted([f"{plain(amount)} at {name}" for name, amount in by_frontend], 60)
+    parts = [f"short of capacity: {plain(missing)} of {rate(demand)} ({percent(missing / demand)}) refused: {places}"]
+    by_priority = _ranked(entry for source in sources for entry in book.sources[source].shed)
+    if len(policy.spec.protection.shedding.priorities) > 1:
+        parts.append("refused by priority: " + ", ".join(f"{name} {plain(amount)}" for name, amount in by_priority))
+    return parts
+
+
+def _ranked(entries: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Sums by name, the largest first, without zeros."""
+    sums: dict[str, float] = {}
+    for name, amount in entries:
+        sums[name] = sums.get(name, 0.0) + amount
+    return sorted(((name, amount) for name, amount in sums.items() if amount > 0), key=lambda pair: (-pair[1], pair[0]))
+
+
+def relief_text(relief: Relief | None) -> str:
+    """Where one more replica helps most, and what it comes to; empty where nothing is known."""
+    if relief is None:
+        return ""
+    refused = relief.after.refused
+    left = (
+        "nothing is refused"
+        if refused <= 0
+        else f"{rate(refused)} are refused instead of {plain(relief.before.refused)}"
+    )
+    if relief.before.refused <= 0:
+        left = f"mean latency {latency(relief.after.latency)} instead of {latency(relief.before.latency)}"
+    return f"one more replica helps most at {short(relief.engine)}: then {left}"
+
+
+def _detours(book: Book, policy: PolicyState) -> list[str]:
+    """Traffic that goes past the fastest engine: how much, where, why there and not elsewhere."""
+    if not book.priced:
+        return []
+    found: list[tuple[float, str]] = []
+    for source in book.of_policy(policy.id):
+        fastest = min((route.unloaded for route in book.routes.get(source, [])), default=0.0)
+        for route in book.used(source):
+            extra = route.unloaded - fastest
+            if extra > SAME_SECONDS:
+                sentence = (
+                    f"{label(source, book)} sends {rate(route.flow)} to {short(route.engine)} "
+                    f"({latency(route.round_trip)} away): {route_reason(book, route)}"
+                )
+                found.append((route.flow * extra, sentence))
+    return _most(found, DETOUR_SENTENCES, "detour")
+
+
+def _full(book: Book, policy: PolicyState) -> list[str]:
+    if not book.priced:
+        return []
+    reachable = {route.engine for source in book.of_policy(policy.id) for route in book.routes.get(source, [])}
+    found: list[tuple[float, str]] = []
+    for name in sorted(reachable):
+        if not book.full(name):
+            continue
+        engine = book.engines[name]
+        target = policy.spec.objective.target_utilization_percent
+        at = "at target" if target is not None and engine.soft < engine.capacity else "full"
+        found.append(
+            (engine.price * engine.mean_work, f"{short(name)} {at}: {full_text(book, name)}{_worth(book, name)}")
+        )
+    return _most(found, FULL_SENTENCES, "full engine")
+
+
+def _worth(book: Book, name: str) -> str:
+    """What one more request/s of capacity there is worth, from the engine's price."""
+    engine = book.engines[name]
+    users = [source for source, routes in book.routes.items() if any(route.engine == name for route in routes)]
+    if any(book.sources[source].marginal is None for source in users):
+        return "; one more request/s of capacity here is one fewer refused"
+    saving = engine.price * engine.mean_work
+    if saving <= SAME_SECONDS:
+        return ""
+    return f"; one more request/s of capacity here saves {latency(saving)} on each request it takes"
+
+
+def _weakened(book: Book, policy: PolicyState) -> list[str]:
+    """Engines with penalties, ramps, trims, or out of service."""
+    parts: list[str] = []
+    for state in _own_engines(book, policy):
+        for word, factor in (
+            ("penalised", state.penalty),
+            ("ramping up", state.ramp),
+            ("trimmed", state.trim),
+            ("signals stale", state.staleness),
+        ):
+            if factor.value != 1.0:
+                reason = f": {factor.reason}" if factor.reason else f": {word}"
+                parts.append(f"{short(state.id)} x{factor.value:.2g}{reason}")
+        if state.background > 0:
+            work = book.engines[state.id].mean_work if state.id in book.engines else 0.0
+            amount = f"{rate(state.background / work)} " if work > 0 else ""
+            parts.append(f"{short(state.id)} carries {amount}that did not come through a router")
+    return parts + _excluded(book, policy)
+
+
+def _own_engines(book: Book, policy: PolicyState) -> list[EngineState]:
+    eligible = {route.engine for source in book.of_policy(policy.id) for route in book.routes.get(source, [])}
+    return [book.states[name] for name in sorted(eligible) if name in book.states]
+
+
+def _excluded(book: Book, policy: PolicyState) -> list[str]:
+    """Engines without a column, by message, with the front-ends concerned."""
+    grouped: dict[tuple[str, str], set[str]] = {}
+    for pair in book.solution.ineligible:
+        if pair.source.policy == policy.id:
+            grouped.setdefault((pair.engine, pair.message), set()).add(label(pair.source, book))
+    whole = {label(source, book) for source in book.of_policy(policy.id)}
+    parts: list[str] = []
+    for (_, message), concerned in sorted(grouped.items()):
+        place = "" if concerned == whole else f" (for {listed(sorted(concerned))})"
+        parts.append(f"{message}{place}")
+    return parts
+
+
+def _unused(book: Book, policy: PolicyState) -> list[str]:
+    """Eligible engines that a source leaves out, those nearest to being used first; a full one needs no excuse."""
+    if not book.priced:
+        return []
+    found: list[tuple[float, str]] = []
+    for source in book.of_policy(policy.id):
+        used = book.used(source)
+        for route in book.routes.get(source, []):
+            if route not in used and used:
+                reason = route_reason(book, route)
+                found.append((-route.reduced_cost, f"{short(route.engine)} unused by {label(source, book)}: {reason}"))
+    return _most(found, UNUSED_SENTENCES, "unused pair")
+
+
+def _most(found: list[tuple[float, str]], bound: int, noun: str) -> list[str]:
+    """The sentences with the largest figures, and how many were left out."""
+    ranked = [sentence for _, sentence in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
+    if len(ranked) <= bound:
+        return ranked
+    return [*ranked[:bound], f"and {plural(len(ranked) - bound, noun)} more"]
+
+
+def _notes(book: Book, policy: PolicyState) -> list[str]:
+    """What the snapshot had to assume about this policy's parts."""
+    namespace = policy.id.partition("/")[0] + "/"
+    mine = {policy.id, *(engine.id for engine in book.snapshot.engines if engine.id.startswith(namespace))}
+    return [note.replace(namespace, "") for note in book.snapshot.notes if any(name in note for name in mine)]
