@@ -1,0 +1,89 @@
+"""``headrace router``: the data plane of one front-end.
+
+Beside the request path: reads arguments, starts the loop. Must import what is heavy only when it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+from headrace_api.commands import Command, InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("--frontend", metavar="NAME", help="the front-end served (default: the one the tables name)")
+    parser.add_argument(
+        "--table",
+        metavar="FILE",
+        action="append",
+        required=True,
+        type=Path,
+        help="a routing table: a ConfigMap manifest or a table.json; once a policy, need not exist yet",
+    )
+    parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8080", help="for clients (%(default)s)")
+    parser.add_argument(
+        "--admin", metavar="HOST:PORT", default="127.0.0.1:9090", help="metrics, health, explanations (%(default)s)"
+    )
+    parser.add_argument(
+        "--drain-delay", metavar="S", default="5", help="seconds of serving on after SIGTERM (%(default)s)"
+    )
+    parser.add_argument("--grace", metavar="S", default="20", help="seconds that streams have after that (%(default)s)")
+    parser.add_argument("--access-log", action="store_true", help="one JSON line a request on stdout")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until SIGTERM; 0 after a clean end.
+
+    Raises:
+        InputError: an argument is wrong. EnvironmentFailed: an address can't be listened on.
+    """
+    faults: list[str] = []
+    listen = _address("--listen", arguments.listen, faults)
+    admin = _address("--admin", arguments.admin, faults)
+    drain_delay = _seconds("--drain-delay", arguments.drain_delay, faults)
+    grace = _seconds("--grace", arguments.grace, faults)
+    faults += [f"--table {path}: is a directory; right would be a file" for path in arguments.table if path.is_dir()]
+    if len(set(arguments.table)) < len(arguments.table):
+        faults.append("--table: the same file stands twice")
+    if faults:
+        raise InputError(faults)
+
+    import uvloop
+
+    from headrace_router.io.server import Settings, log_to_stderr, serve
+
+    log_to_stderr()
+    settings = Settings(
+        tuple(arguments.table), arguments.frontend, listen, admin, drain_delay, grace, arguments.access_log
+    )
+    return uvloop.run(serve(settings, _say))
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _address(flag: str, text: str, faults: list[str]) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        faults.append(f"{flag} {text}: not an address; right would be 127.0.0.1:8080 or [::1]:0")
+        return "", 0
+    return host.strip("[]"), int(port)
+
+
+def _seconds(flag: str, text: str, faults: list[str]) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 86_400:
+        faults.append(f"{flag} {text}: not a number of seconds from 0 to 86400")
+        return 0.0
+    return value
+
+
+COMMAND = Command(help="serve clients of one front-end by its routing tables", add_arguments=add_arguments, run=run)

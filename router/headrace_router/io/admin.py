@@ -1,0 +1,163 @@
+"""The admin listener: metrics, liveness, readiness, explanations. Never on the clients' listener.
+
+Beside the request path. Liveness says only that the loop turns. Readiness is 200 if and only if a valid table was ever
+applied and no shutdown has begun, never because of engines or the operator; what is stale stands in its detail.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+from aiohttp import web
+
+from headrace_api import names
+from headrace_router.core.affinity import affinity_key
+from headrace_router.core.facts import RequestFacts
+from headrace_router.core.selection import Selector
+from headrace_router.core.view import PolicyView
+from headrace_router.io.heartbeat import Heartbeat
+from headrace_router.io.metrics import POLICY, Gauges, Metrics
+from headrace_router.io.tables import Followed, Tables
+
+_MAX_BYTES = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """Answers the admin listener."""
+
+    selector: Selector
+    metrics: Metrics
+    tables: Tables
+    heartbeat: Heartbeat
+    draining: Callable[[], bool]
+
+    def application(self) -> web.Application:
+        """The routes."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+                web.get("/metrics", self._metrics),
+                web.get("/debug/explain", self._explain),
+            ]
+        )
+        return app
+
+    async def _healthz(self, _request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        draining = self.draining()
+        ready = self.tables.applied and not draining
+        age = self.heartbeat.age()
+        detail = {
+            "ready": ready,
+            "draining": draining,
+            "frontend": self.tables.frontend,
+            "tables": [_told(entry) for entry in self.tables.followed],
+            "conflicts": list(self.selector.view.conflicts),
+            "operator": {
+                "heartbeatAgeSeconds": None if age is None else round(age, 1),
+                "state": "unknown" if age is None else "stale" if age > names.HEARTBEAT_STALE_SECONDS else "alive",
+            },
+        }
+        return _json(detail, 200 if ready else 503)
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        page = await self.metrics.page(self._live)
+        return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        from headrace_router.core.explain import explain
+
+        view = self.selector.view
+        model = request.query.get("model", "")
+        policy = view.policy_for(model)
+        if policy is None:
+            return _json({"error": f"no table has model {model!r}", "models": sorted(view.models)}, 404)
+        size = request.query.get("bytes", "0")
+        if not size.isdigit() or int(size) > _MAX_BYTES:
+            return _json({"error": f"bytes is {size!r}; right would be the body's size, such as 2048"}, 400)
+        asked = RequestFacts(
+            model,
+            key=_key(policy, request.query.get("key")),
+            body_bytes=int(size),
+            priority=request.query.get("priority", ""),
+        )
+        return _json(explain(self.selector, asked, asyncio.get_running_loop().time()), 200)
+
+    def _live(self) -> Iterable[Gauges]:
+        now = asyncio.get_running_loop().time()
+        view = self.selector.view
+        engines = dict.fromkeys(view.engines, 0.0)
+        in_flight, ejected = dict(engines), dict(engines)
+        for engine, _url, count in self.selector.in_flight():
+            in_flight[engine] = in_flight.get(engine, 0.0) + count
+        for engine, _url, _until in self.selector.ejected(now):
+            ejected[engine] = ejected.get(engine, 0.0) + 1
+        yield Gauges(names.METRIC_IN_FLIGHT, "Requests in flight by engine.", ("engine",), _rows(in_flight))
+        yield Gauges(names.METRIC_EJECTED, "Endpoints this router keeps away from.", ("engine",), _rows(ejected))
+        yield from self._table_gauges(view.policies)
+
+    def _table_gauges(self, policies: Iterable[PolicyView]) -> Iterator[Gauges]:
+        revisions: list[tuple[tuple[str, ...], float]] = []
+        issued: list[tuple[tuple[str, ...], float]] = []
+        info: list[tuple[tuple[str, ...], float]] = []
+        for policy in policies:
+            table = policy.table
+            labels = (table.policy_namespace, table.policy, table.frontend)
+            revisions.append((labels, table.identity.revision))
+            if (when := _epoch(table.issued)) is not None:
+                issued.append((labels, when))
+            info.append(((*labels, table.hash), 1.0))
+        yield Gauges(names.METRIC_TABLE_REVISION, "Revision of the table in use.", POLICY, revisions)
+        yield Gauges(names.METRIC_TABLE_ISSUED, "When the table in use was issued.", POLICY, issued)
+        yield Gauges("headrace_table_info", "Hash of the table in use.", (*POLICY, "hash"), info)
+        age = self.heartbeat.age()
+        if age is not None:
+            text = "Since the operator's last sign of life."
+            yield Gauges(names.METRIC_HEARTBEAT_AGE, text, (), [((), age)])
+
+
+def _rows(numbers: dict[str, float]) -> list[tuple[tuple[str, ...], float]]:
+    return [((name,), number) for name, number in numbers.items()]
+
+
+def _told(entry: Followed) -> dict[str, object]:
+    table = entry.table
+    told: dict[str, object] = {"file": str(entry.file.path), "error": entry.error, "note": entry.note}
+    if table is not None:
+        told |= {
+            "policy": f"{table.policy_namespace}/{table.policy}",
+            "uid": table.identity.uid,
+            "term": table.identity.term,
+            "revision": table.identity.revision,
+            "issued": table.issued,
+            "hash": table.hash,
+        }
+    return told
+
+
+def _key(policy: PolicyView, value: str | None) -> bytes | None:
+    """The affinity key that a request with ``value`` in the policy's first header rule would have."""
+    if value is None:
+        return None
+    header = next((rule.header for rule in policy.table.affinity.keys if rule.header), None)
+    return affinity_key(policy.affinity, {header.lower(): value}, None) if header else value.encode()
+
+
+def _epoch(text: str) -> float | None:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return None
+
+
+def _json(value: object, status: int) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value) + b"\n", status=status, content_type="application/json")

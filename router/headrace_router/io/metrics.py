@@ -1,0 +1,168 @@
+"""The router's own metrics: what it was offered, what it did, what it knows.
+
+Beside the request path. Label values come from the table (models, priorities, engines), never from a client, so that
+their number is bounded. Histograms carry no engine label: a page of 1,000 engines x 3 histograms blocks the loop for
+1.3 s; engines have sums and counts. Live state (in flight, ejected, tables) is read when the page is asked for, and the
+page is made in steps, so that it never holds up a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Summary
+from prometheus_client.utils import floatToGoString
+
+from headrace_api import names
+
+# Seconds. TTFT of interactive work lies between 50 ms and 10 s, whole answers between 0.1 s and 10 minutes.
+TTFT_BUCKETS: Final = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 60.0)
+DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+CONNECT_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
+POLICY: Final = ("policy_namespace", "policy", "frontend")
+# Series rendered between two turns of the loop: about 1 ms.
+STEP: Final = 50
+
+Labels = tuple[str, ...]
+Demand = tuple[str, str, str, str, str, str]
+
+
+class Gauges(NamedTuple):
+    """One family of live gauges."""
+
+    name: str
+    text: str
+    labels: Labels
+    rows: list[tuple[Labels, float]]
+
+
+class Family:
+    """Children of a metric by their label values, without prometheus-client's lock and checks on every use."""
+
+    __slots__ = ("_children", "_metric", "labels", "name", "text")
+
+    def __init__(self, metric: Any, name: str, text: str, labels: Labels) -> None:
+        self._metric = metric
+        self._children: dict[Labels, Any] = {}
+        self.name = name
+        self.text = text
+        self.labels = labels
+
+    def __getitem__(self, values: Labels) -> Any:
+        child = self._children.get(values)
+        if child is None:
+            child = self._children[values] = self._metric.labels(*values) if values else self._metric
+        return child
+
+    @property
+    def kind(self) -> str:
+        """The type that the page states."""
+        return str(self._metric._type)
+
+    def series(self) -> Iterator[str]:
+        """Lines of all children, one list item a child."""
+        for values, child in list(self._children.items()):
+            stated = _stated(self.labels, values)
+            for metric in child.collect():
+                yield "".join(
+                    _line(sample.name, stated, sample.labels, sample.value)
+                    for sample in metric.samples
+                    if not sample.name.endswith("_created")
+                )
+
+
+class Metrics:
+    """All that the router counts. Its registry is its own, so that several routers fit in one process."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self.families: list[Family] = []
+        demand = names.LABELS_DEMAND
+        self.offered = self._make(Counter, names.METRIC_OFFERED, "Requests offered, first tries only.", demand)
+        self.client_retries = self._make(Counter, names.METRIC_CLIENT_RETRIES, "Requests that clients retried.", demand)
+        self.input_tokens = self._make(Counter, names.METRIC_OFFERED_INPUT_TOKENS, "Input tokens offered.", demand)
+        self.output_tokens = self._make(Counter, names.METRIC_OFFERED_OUTPUT_TOKENS, "Output tokens offered.", demand)
+        self.ended = self._make(Counter, names.METRIC_ENDED, "Requests behind the two token counters.", demand)
+        model = (*POLICY, "model")
+        self.usage_bytes = self._make(
+            Counter, "headrace_usage_body_bytes_total", "Body bytes of requests whose answer stated usage.", model
+        )
+        self.usage_tokens = self._make(
+            Counter, "headrace_usage_input_tokens_total", "Input tokens that answers' usage stated.", model
+        )
+        self.requests = self._make(
+            Counter, names.METRIC_REQUESTS, "Requests that engines were tried for.", (*model, "engine", "outcome")
+        )
+        self.shed = self._make(Counter, names.METRIC_SHED, "Requests shed.", (*model, "priority", "reason"))
+        self.refused = self._make(Counter, "headrace_refused_total", "Requests the router refused.", ("code",))
+        self.retries = self._make(
+            Counter, names.METRIC_RETRIES, "Further attempts: repick, retry, refused.", (*POLICY, "kind")
+        )
+        self.picks = self._make(Counter, "headrace_picks_total", "Picks by reason.", (*POLICY, "reason"))
+        self.table_rejects = self._make(Counter, names.METRIC_TABLE_REJECTS, "Tables that were refused.", ("table",))
+        self.ttft = self._make(
+            Histogram, names.METRIC_TTFT, "From the request's head to the first token.", demand, buckets=TTFT_BUCKETS
+        )
+        self.duration = self._make(
+            Histogram, names.METRIC_DURATION, "From the request's head to the end.", demand, buckets=DURATION_BUCKETS
+        )
+        self.engine_ttft = self._make(
+            Summary, "headrace_engine_time_to_first_token_seconds", "From sending to the first token.", ("engine",)
+        )
+        self.engine_duration = self._make(
+            Summary, "headrace_engine_request_duration_seconds", "From sending to the end.", ("engine",)
+        )
+        self.connect = self._make(
+            Histogram, "headrace_upstream_connect_seconds", "Making a connection.", (), buckets=CONNECT_BUCKETS
+        )[()]
+        self.queued = self._make(Gauge, "headrace_queued_requests", "Requests waiting for an engine.", ())[()]
+
+    def _make(self, kind: type[Any], name: str, text: str, labels: Iterable[str], **settings: Any) -> Family:
+        stated = tuple(labels)
+        family = Family(kind(name, text, stated, registry=self._registry, **settings), name, text, stated)
+        self.families.append(family)
+        return family
+
+    async def page(self, live: Callable[[], Iterable[Gauges]]) -> bytes:
+        """The page in Prometheus' text format."""
+        parts: list[str] = []
+        for family in self.families:
+            parts.append(_header(family.name, family.text, family.kind))
+            await _collect(parts, family.series())
+        for gauges in live():
+            parts.append(_header(gauges.name, gauges.text, "gauge"))
+            await _collect(
+                parts, (_line(gauges.name, _stated(gauges.labels, values), {}, n) for values, n in gauges.rows)
+            )
+        return "".join(parts).encode("utf-8")
+
+
+async def _collect(parts: list[str], lines: Iterator[str]) -> None:
+    for number, line in enumerate(lines, 1):
+        parts.append(line)
+        if number % STEP == 0:
+            await asyncio.sleep(0)
+
+
+def _header(name: str, text: str, kind: str) -> str:
+    return f"# HELP {name} {text}\n# TYPE {name} {kind}\n"
+
+
+def _stated(labels: Labels, values: Labels) -> str:
+    return ",".join(f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True))
+
+
+def _line(name: str, stated: str, more: dict[str, str], value: float) -> str:
+    own = ",".join(f'{label}="{text}"' for label, text in more.items())
+    both = ",".join(part for part in (stated, own) if part)
+    return f"{name}{{{both}}} {_number(value)}\n" if both else f"{name} {_number(value)}\n"
+
+
+def _number(value: float) -> str:
+    return str(floatToGoString(value))  # type: ignore[no-untyped-call]
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

@@ -1,0 +1,225 @@
+"""Start, serve, end: puts the parts together and takes them down in an order that loses no request.
+
+Beside the request path. At SIGTERM readiness falls at once while new connections are still served for the drain delay
+(endpoints are removed late, SHU-01); then the listener closes, streams have a grace, and what is left gets an error
+event (SHU-02). Helper tasks end last. Must not exit before the last bytes were handed to the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from headrace_api.commands import EnvironmentFailed
+from headrace_router.core.selection import Selector
+from headrace_router.core.view import TableView, build_view
+from headrace_router.io.access import write_line
+from headrace_router.io.accounting import Ledger
+from headrace_router.io.admin import Admin
+from headrace_router.io.aiohttp_upstream import AiohttpUpstream
+from headrace_router.io.heartbeat import Heartbeat
+from headrace_router.io.listener import Listener
+from headrace_router.io.metrics import Metrics
+from headrace_router.io.prober import probe_for_ever
+from headrace_router.io.proxy import Proxy
+from headrace_router.io.tables import Tables
+from headrace_router.io.waiting import Waiting
+
+log = logging.getLogger("headrace.router")
+
+BACKLOG: Final = 2048
+# Seconds for error events to leave after the grace.
+LAST_WORDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says. Seconds; port 0 is any free port."""
+
+    tables: Sequence[Path]
+    frontend: str | None = None
+    listen: tuple[str, int] = ("127.0.0.1", 8080)
+    admin: tuple[str, int] = ("127.0.0.1", 9090)
+    drain_delay: float = 5.0
+    grace: float = 20.0
+    access_log: bool = False
+
+
+class Router:
+    """A running router. To be made inside a running loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.metrics = Metrics()
+        self.ledger = Ledger(self.metrics)
+        # Spread, not secrecy: which engine a keyless request meets.
+        chance = random.Random()  # noqa: S311
+        self.selector = Selector(
+            build_view((), phase=chance.random()), rng=chance.random, wall_offset=time.time() - loop.time()
+        )
+        self.upstream = AiohttpUpstream(on_connect=self.metrics.connect.observe)
+        self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
+        self.proxy = Proxy(
+            self.selector,
+            self.upstream,
+            self.waiting,
+            self.ledger,
+            log_access=write_line if settings.access_log else None,
+        )
+        self.tables = Tables(
+            settings.tables,
+            settings.frontend,
+            current=lambda: self.selector.view,
+            install=self.install,
+            rejected=lambda name: self.metrics.table_rejects[(name,)].inc(),
+        )
+        for path in settings.tables:
+            self.metrics.table_rejects[(path.name,)].inc(0)
+        self.admin = Admin(
+            self.selector, self.metrics, self.tables, Heartbeat(settings.tables), lambda: self.proxy.draining
+        )
+        self._listener = Listener(self.proxy.handle)
+        self._server: asyncio.AbstractServer | None = None
+        self._admin_runner: web.AppRunner | None = None
+        self._helpers: list[asyncio.Task[None]] = []
+        self.address = ""
+        self.admin_address = ""
+
+    def install(self, view: TableView) -> None:
+        """Swap the view: one assignment, then what follows from it."""
+        self.selector.install(view)
+        self.ledger.prepare(view)
+        self.upstream.retain(view.engines.keys())
+        self.waiting.wake()
+        for conflict in view.conflicts:
+            log.warning("tables conflict: %s", conflict)
+        for said in _without_effect(view):
+            log.warning("%s has no effect yet", said)
+
+    async def start(self) -> None:
+        """Listen on both addresses and follow the tables.
+
+        Raises:
+            EnvironmentFailed: an address can't be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        await self.tables.check()
+        host, port = self.settings.admin
+        self._admin_runner = web.AppRunner(self.admin.application(), access_log=None, handle_signals=False)
+        await self._admin_runner.setup()
+        try:
+            await web.TCPSite(self._admin_runner, host, port, backlog=128).start()
+            self.admin_address = _url(self._admin_runner.addresses[0])
+            host, port = self.settings.listen
+            self._server = await loop.create_server(self._listener, host, port, backlog=BACKLOG)
+        except OSError as error:
+            await self._admin_runner.cleanup()
+            await self.upstream.close()
+            raise EnvironmentFailed(f"can't listen on {host}:{port}: {error.strerror or error}") from error
+        self.address = _url(self._server.sockets[0].getsockname())
+        self._helpers = [
+            asyncio.create_task(self.tables.follow(), name="tables"),
+            asyncio.create_task(probe_for_ever(self.selector, self.upstream, self.waiting.wake), name="prober"),
+        ]
+
+    async def stop(self, hurry: asyncio.Event | None = None, *, drain_delay: float | None = None) -> None:
+        """End: lame duck, listener closed, grace, error events, everything closed. ``hurry`` cuts the waiting short."""
+        hurry = hurry or asyncio.Event()
+        self.proxy.draining = True
+        await _until(hurry.wait(), self.settings.drain_delay if drain_delay is None else drain_delay)
+        if self._server is not None:
+            self._server.close()
+        self._listener.close_idle()
+        ended = asyncio.create_task(self.proxy.ended())
+        hurried = asyncio.create_task(hurry.wait())
+        await asyncio.wait({ended, hurried}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED)
+        self.proxy.end_all()
+        await _until(self.proxy.ended(), LAST_WORDS)
+        for task in (ended, hurried, *self._helpers):
+            task.cancel()
+        await asyncio.gather(ended, hurried, *self._helpers, return_exceptions=True)
+        await self._flushed()
+        await self._listener.shutdown(LAST_WORDS)
+        await self.upstream.close()
+        if self._admin_runner is not None:
+            await self._admin_runner.cleanup()
+
+    async def _flushed(self) -> None:
+        """Until the kernel has the last bytes, within bounds."""
+        for _ in range(int(LAST_WORDS / 0.01)):
+            if not self._listener.connections:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def serve(settings: Settings, say: Callable[[str], None]) -> int:
+    """Run a router until SIGTERM or Ctrl-C; returns the exit code."""
+    loop = asyncio.get_running_loop()
+    stopping, hurry = asyncio.Event(), asyncio.Event()
+    gentle = True
+
+    def interrupt() -> None:
+        nonlocal gentle
+        if stopping.is_set():
+            hurry.set()
+        gentle = False
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    _raise_file_limit()
+    router = Router(settings)
+    await router.start()
+    say(f"headrace router: serving on {router.address}, admin {router.admin_address}")
+    await stopping.wait()
+    await router.stop(hurry, drain_delay=None if gentle else 0.0)
+    return 0
+
+
+async def _until(done: object, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await done  # type: ignore[misc]
+
+
+def _raise_file_limit() -> None:
+    """Two sockets a stream: the usual soft limit of 1,024 would stop at 500 streams."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _url(address: tuple[object, ...]) -> str:
+    host = str(address[0])
+    return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
+
+
+def _without_effect(view: TableView) -> list[str]:
+    said = [f"staleness.widenAfter of {policy.key}" for policy in view.policies if policy.table.widen_after is not None]
+    for policy in view.policies:
+        for engine in policy.table.engines:
+            if engine.auth is not None:
+                said.append(f"endpoints.auth of {engine.id}")
+            if engine.tls is not None and engine.tls.ca_config_map is not None:
+                said.append(f"endpoints.tls.caFrom of {engine.id}")
+    return sorted(set(said))
+
+
+def log_to_stderr() -> None:
+    """Log lines for people, on stderr."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)

@@ -1,0 +1,10 @@
+"""Routers under test run on the loop they run on in production."""
+
+import asyncio
+from collections.abc import Callable
+
+import uvloop
+
+
+def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    return {"uvloop": uvloop.new_event_loop}
