@@ -62,7 +62,7 @@ class Odd:
     """A scalar that is no plain data of a spec: a fraction, an infinity, a number in another notation."""
 
     text: str
-    why: Literal["fraction", "infinite", "notation"]
+    why: Literal["fraction", "infinite", "notation", "huge"]
 
 
 def shown(value: Any) -> str:

@@ -215,7 +215,8 @@ class _Reader:
         for finding in findings[:MAX_FAULTS]:
             self._blame(resource, finding)
         if len(findings) > MAX_FAULTS:
-            self._blame(resource, Finding((), "", f"and {len(findings) - MAX_FAULTS} more faults"))
+            more = f"and {len(findings) - MAX_FAULTS} more faults"
+            self._blame(resource, Finding((), "", more), line=resource.line(findings[MAX_FAULTS].path))
         if not resource.faulty:
             self._convert(resource)
         for finding in without_effect(key.kind, resource.raw):

@@ -6,9 +6,11 @@ where a whole doesn't convert, its parts are tried. A test holds that every CEL 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -36,28 +38,76 @@ Findings = Iterator[Finding]
 
 def check_rules(kind: type[msgspec.Struct], raw: Any, path: Path) -> Findings:
     """Faults of every rule under a value of a type; raw data without nulls."""
-    for part, at in typed_parts(kind, raw, path):
+    for part, at, dropped in typed_parts(kind, raw, path):
         for rule in RULES.get(type(part), ()):
-            for finding in MIRRORS[rule](part):
-                yield finding._replace(path=at + finding.path)
+            if dropped.isdisjoint(_mentioned(rule)):
+                for finding in MIRRORS[rule](part):
+                    yield finding._replace(path=at + finding.path)
 
 
-def typed_parts(kind: type[msgspec.Struct], raw: Any, path: Path) -> Iterator[tuple[msgspec.Struct, Path]]:
-    """Every struct in the raw data that converts, with its path; what doesn't convert is taken apart."""
+class Part(NamedTuple):
+    """A struct of the raw data, its path, and the JSON names of the fields it lacks because they don't convert."""
+
+    value: msgspec.Struct
+    path: Path
+    dropped: frozenset[str] = frozenset()
+
+
+def typed_parts(kind: type[msgspec.Struct], raw: Any, path: Path) -> Iterator[Part]:
+    """Every struct in the raw data that converts, whole or without the fields that don't."""
     try:
         whole = msgspec.convert(raw, kind)
     except msgspec.ValidationError:
         if isinstance(raw, dict):
-            for name, inner in _inner_types(kind):
-                for child, at in _entries(raw.get(name), (*path, name)):
-                    yield from typed_parts(inner, child, at)
+            yield from _rescued(kind, raw, path)
     else:
         yield from _structs(whole, path)
 
 
-def _structs(value: Any, path: Path) -> Iterator[tuple[msgspec.Struct, Path]]:
+def _rescued(kind: type[msgspec.Struct], raw: dict[str, Any], path: Path) -> Iterator[Part]:
+    """What converts of a mapping that doesn't as a whole; the rest is taken apart."""
+    hints = _field_types(kind)
+    good = {name: value for name, value in raw.items() if name in hints and _converts(value, hints[name])}
+    dropped = frozenset(raw.keys() - good.keys())
+    try:
+        whole = msgspec.convert(good, kind)
+    except msgspec.ValidationError:  # a required field is missing or wrong: its rules can't be judged
+        dropped = frozenset(raw)
+    else:
+        own, *inner = _structs(whole, path)
+        yield own._replace(dropped=dropped)
+        yield from inner
+    for name, inner_kind in _inner_types(kind):
+        if name in dropped:
+            for child, at in _entries(raw[name], (*path, name)):
+                yield from typed_parts(inner_kind, child, at)
+
+
+def _converts(value: Any, hint: Any) -> bool:
+    try:
+        msgspec.convert(value, hint)
+    except msgspec.ValidationError:
+        return False
+    return True
+
+
+@cache
+def _field_types(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Each field's type by its JSON name."""
+    hints = get_type_hints(kind, include_extras=True)
+    names = zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)
+    return {encoded: hints[field] for encoded, field in names}
+
+
+@cache
+def _mentioned(rule: Rule) -> frozenset[str]:
+    """The fields of ``self`` that a rule looks at."""
+    return frozenset(re.findall(r"\bself\.(\w+)", rule.expression))
+
+
+def _structs(value: Any, path: Path) -> Iterator[Part]:
     if isinstance(value, msgspec.Struct):
-        yield value, path
+        yield Part(value, path)
         for name, field in zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True):
             for child, at in _entries(getattr(value, field), (*path, name)):
                 yield from _structs(child, at)
@@ -130,7 +180,7 @@ def _replicas_of_urls(endpoints: Endpoints) -> Findings:
     for name, value in (("replicas", endpoints.replicas), ("replicasFrom", endpoints.replicas_from)):
         if value is not None:
             message = (
-                f"{shown(value)} speaks of urls, and there are none; right would be no {name}, a service counts itself"
+                f"{shown(value)} counts what is behind urls, and there are none; right would be urls, or no {name}"
             )
             yield Finding((name,), shown(value), message)
 

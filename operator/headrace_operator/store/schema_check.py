@@ -192,7 +192,7 @@ def _not_text(path: Path, value: Any, schema: Schema) -> Finding:
         if schema.get("pattern") == units.DURATION_PATTERN:
             return Finding(path, shown(value), f"{shown(value)} has no unit; right would be 200ms, 2s or 1m30s")
         return Finding(path, shown(value), f'{shown(value)} is a number; right would be "{shown(value)}" in quotes')
-    return _wrong(path, value, "text", "text")
+    return _wrong(path, value, "text", "text, or no entry")
 
 
 def _integer(schema: Schema, value: Any, path: Path) -> Iterator[Finding]:
@@ -253,6 +253,7 @@ def _oddity(value: Odd) -> str:
         "fraction": "a number with a fraction",
         "infinite": "not a finite number",
         "notation": "not a plain decimal number",
+        "huge": "too large a number",
     }[value.why]
 
 

@@ -135,7 +135,8 @@ class _Budget:
         self.nodes += count
         if self.nodes > MAX_NODES:
             raise _Broken(
-                line, f"the file expands to more than {MAX_NODES:,} values here; right would be several smaller files"
+                line,
+                f"the file holds over {MAX_NODES:,} values, aliases expanded; right would be several smaller files",
             )
 
 
@@ -194,7 +195,7 @@ def _step(loader: Any, event: Any, stack: list[_Node], anchors: dict[str, _Node]
         node = stack.pop()
     elif isinstance(event, yaml.AliasEvent):
         if event.anchor not in anchors:
-            raise _Broken(line, f"*{event.anchor} has no &{event.anchor} before it; right would be the value itself")
+            raise _Broken(line, f"*{event.anchor} names nothing that ends before it; right would be the value itself")
         node = anchors[event.anchor]
         if len(stack) + node.height > MAX_DEPTH:
             raise _Broken(line, f"nested deeper than {MAX_DEPTH} levels; right would be a manifest's few levels")
@@ -285,8 +286,9 @@ def scalar(text: str, tag: str) -> Any:
     if kind == "bool":
         return text.lower() in ("true", "yes", "on")
     if kind == "int":
-        plain = _DECIMAL.fullmatch(text) and len(text) <= MAX_DIGITS
-        return int(text) if plain else Odd(text, "notation")
+        if not _DECIMAL.fullmatch(text):
+            return Odd(text, "notation")
+        return int(text) if len(text) <= MAX_DIGITS else Odd(text, "huge")
     if kind == "float":
         infinite = text.lower().lstrip("+-") in (".inf", ".nan") or not _finite(text)
         return Odd(text, "infinite" if infinite else "fraction")
