@@ -10,7 +10,7 @@ from headrace_lab.demo.observe import Publication
 
 LEAST_POINTS = 0.01  # of a front-end's traffic; smaller moves are not worth a line
 MOST_MOVES = 4
-# "<time> rev 12: demand 80 %, health 20 %; fe-a: x 50 % -> 30 %, …" (headrace_operator.decision.status)
+# A line begins with its time, revision and causes, as "… rev 12: demand 80 %, health 20 %; …" (decision/status.py).
 _LINE = re.compile(r"^\S+ rev (?P<revision>\d+): (?P<causes>[^;]*)")
 _CAUSE = re.compile(r"([a-z]+) (\d+(?:\.\d+)?) %")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from headrace_lab.demo.changes import Change
+from headrace_lab.demo.observe import OperatorEvent
 from headrace_lab.demo.script import Script
 from headrace_lab.demo.stats import Live
 
@@ -15,7 +16,7 @@ class Frame(NamedTuple):
 
     queues: engine -> requests running and waiting there. weights: front-end -> engine -> fraction. utilization:
     engine -> load over declared capacity. engine_states: engine -> what the script did to it ("" when nothing).
-    why: the operator's own sentences, most important first.
+    events: what the operator told beside changes of weights. why: its own sentences, most important first.
     """
 
     now: float
@@ -29,6 +30,7 @@ class Frame(NamedTuple):
     queues: Mapping[str, tuple[int, int]]
     engine_states: Mapping[str, str]
     changes: Sequence[Change]
+    events: Sequence[OperatorEvent]
     why: Sequence[str]
     notes: Sequence[tuple[float, str]]
 

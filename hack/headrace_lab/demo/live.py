@@ -41,7 +41,7 @@ class LiveScreen:
 def render(frame: Frame, height: int) -> Group:
     """The whole view of a frame, made for a terminal of so many lines."""
     room = max(2, height - FIXED_LINES)
-    why = min(MOST_WHY, room // 2, len(frame.why))
+    why = min(MOST_WHY, room // 2, len(frame.why) + len(frame.events))
     return Group(_head(frame), _engines(frame), _frontends(frame), _changes(frame, room - why), _why(frame, why))
 
 
@@ -116,7 +116,8 @@ def _changes(frame: Frame, most: int) -> Text:
 
 
 def _why(frame: Frame, most: int) -> Text:
+    events = [f"{event.at:6.1f} s  {event.reason}: {event.message}" for event in reversed(frame.events)]
     text = Text("In the operator's words", style="italic", no_wrap=True, overflow="ellipsis")
-    for line in list(frame.why)[:most]:
+    for line in [*events[: most // 2], *frame.why][:most]:
         text.append(f"\n  {line}", "not italic")
     return text

@@ -14,7 +14,7 @@ import yaml
 
 from headrace_api.base import API_VERSION
 from headrace_lab.demo.fleet import ENGINES, MODEL, NAMESPACE, POLICY, EngineSite, round_trip
-from headrace_lab.engine.hardware import declared
+from headrace_lab.engine.hardware import LONG_PROMPTS, declared
 from headrace_lab.workload.frontends import FRONTENDS
 from headrace_lab.workload.requests import BATCH, INTERACTIVE, Request, WorkloadSpec
 
@@ -32,7 +32,7 @@ def engine(site: EngineSite, urls: Sequence[str]) -> dict[str, Any]:
             "endpoints": {"urls": list(urls), "replicas": len(urls)},
             "location": {"region": site.region},
             "runtime": "vLLM",
-            **declared(site.hardware),
+            **declared(site.hardware, mix=LONG_PROMPTS),
             "rampUp": "5s",
         },
     }

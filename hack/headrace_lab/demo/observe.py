@@ -17,6 +17,7 @@ import yaml
 from headrace_api.table import TABLE_KEY, WEIGHT_TOTAL, ModelRoutes, RoutingTable
 from headrace_lab.demo.fleet import NAMESPACE, POLICY
 
+WEIGHTS_CHANGED = "WeightsChanged"  # the Event whose message is a line of history
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -35,19 +36,33 @@ class Publication(NamedTuple):
     work: Mapping[str, float]
 
 
+class OperatorEvent(NamedTuple):
+    """One Event as the operator wrote it, at an instant of the run."""
+
+    at: float
+    reason: str
+    message: str
+
+
 class Observer:
-    """Everything published so far, in order; call ``poll`` often."""
+    """Everything published so far, in order; call ``poll`` often.
+
+    Lines of history stand in Events at once and in status a little later; both are read, so that none is missed.
+    """
 
     def __init__(self, state: Path, frontends: Sequence[str], began: float) -> None:
         """``began``: the run's second 0 on the wall clock (seconds since the epoch)."""
         self._paths = {name: state / NAMESPACE / f"headrace-{POLICY}-{name}.yaml" for name in frontends}
         self._status_path = state / "status" / f"routingpolicy-{NAMESPACE}-{POLICY}.yaml"
+        self._events_path = state / "events.yaml"
         self._seen: dict[Path, int] = {}
+        self._told: dict[str, int] = {}
         self.began = began
         self.publications: list[Publication] = []
         self.latest: dict[str, Publication] = {}
         self.status: Mapping[str, Any] = {}
         self.history: dict[str, float] = {}
+        self.events: list[OperatorEvent] = []
 
     def poll(self) -> list[Publication]:
         """Read what changed; returns the new publications."""
@@ -61,12 +76,36 @@ class Observer:
             fresh.append(publication)
             self.latest[frontend] = publication
         self.publications += fresh
-        text = self._changed(self._status_path)
-        if text is not None:
-            self._take_status(text)
+        self._take_events()
+        self._take_status()
         return fresh
 
-    def _take_status(self, text: str) -> None:
+    def _take_events(self) -> None:
+        at = self._since(self._events_path)
+        for item in _list_in(self._changed(self._events_path)):
+            try:
+                name, count, reason, message = (str(item["metadata"]["name"]), int(item["count"]), *_words(item))
+                about = item["involvedObject"]["kind"]
+            except (KeyError, TypeError, ValueError):
+                continue
+            if self._told.get(name, 0) >= count or about != "RoutingPolicy":
+                continue
+            self._told[name] = count
+            if reason == WEIGHTS_CHANGED:
+                self.history.setdefault(message, at)
+            else:
+                self.events.append(OperatorEvent(at, reason, message))
+
+    def _since(self, path: Path) -> float:
+        try:
+            return path.stat().st_mtime - self.began
+        except OSError:
+            return 0.0
+
+    def _take_status(self) -> None:
+        text = self._changed(self._status_path)
+        if text is None:
+            return
         try:
             resource = yaml.load(text, Loader=_Loader)  # noqa: S506  a safe loader
             self.status = resource["status"]
@@ -74,7 +113,7 @@ class Observer:
             self._seen.pop(self._status_path, None)
             return
         for line in reversed(self.status.get("history", ())):
-            self.history.setdefault(line, self._status_path.stat().st_mtime - self.began)
+            self.history.setdefault(line, self._since(self._status_path))
 
     def _changed(self, path: Path) -> str | None:
         try:
@@ -86,6 +125,19 @@ class Observer:
             return None
         self._seen[path] = stamp
         return text
+
+
+def _list_in(text: str | None) -> list[Any]:
+    """The items of a List manifest; none when it is no such thing."""
+    try:
+        items = yaml.load(text or "", Loader=_Loader)["items"]  # noqa: S506  a safe loader
+    except (yaml.YAMLError, KeyError, TypeError):
+        return []
+    return items if isinstance(items, list) else []
+
+
+def _words(item: Mapping[str, Any]) -> tuple[str, str]:
+    return str(item["reason"]), str(item["message"])
 
 
 def table_of(manifest: str) -> RoutingTable | None:

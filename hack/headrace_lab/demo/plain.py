@@ -15,7 +15,7 @@ class PlainScreen:
     def __init__(self, out: TextIO) -> None:
         self._out = out
         self._next = 0.0
-        self._notes = 0
+        self._notes = self._events = 0
         self._changes: set[str] = set()
 
     def __enter__(self) -> PlainScreen:
@@ -33,6 +33,9 @@ class PlainScreen:
         for at, text in frame.notes[self._notes :]:
             self.say(f"[{at:5.1f} s] ** {text}")
         self._notes = len(frame.notes)
+        for event in frame.events[self._events :]:
+            self.say(f"[{event.at:5.1f} s] the operator says {event.reason}: {event.message}")
+        self._events = len(frame.events)
         for change in frame.changes:
             if change.text not in self._changes:
                 self._changes.add(change.text)

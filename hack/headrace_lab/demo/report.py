@@ -14,7 +14,7 @@ from msgspec import Meta
 
 from headrace_lab.demo.changes import Change
 from headrace_lab.demo.corrections import correction_time, engine_share, weights_at
-from headrace_lab.demo.observe import Publication
+from headrace_lab.demo.observe import OperatorEvent, Publication
 from headrace_lab.demo.script import Script
 from headrace_lab.replay.outcome import FAILURES, Outcome, unborne
 from headrace_lab.replay.summary import Counts, Figures, count, end_to_end_of, figures, ttft_of
@@ -81,6 +81,14 @@ class ChangeReport(ReportStruct, frozen=True, kw_only=True):
     text: Annotated[str, Meta(description="The operator's own line of history.")]
 
 
+class EventReport(ReportStruct, frozen=True, kw_only=True):
+    """What the operator told in an Event of the policy, beside changes of the weights."""
+
+    at: Annotated[float, Meta(description="Seconds into the run.")]
+    reason: str
+    message: str
+
+
 class ChaosReport(ReportStruct, frozen=True, kw_only=True):
     """The operator was killed (-9) and started again: what the routers did meanwhile, and where it went on."""
 
@@ -113,6 +121,7 @@ class Report(ReportStruct, frozen=True, kw_only=True):
     frontends: list[FrontendReport]
     faults: list[FaultReport]
     changes: list[ChangeReport]
+    events: list[EventReport]
     reasons: Annotated[dict[str, int], Meta(description="The router's reason for its choice -> answers.")]
     failures: Annotated[dict[str, int], Meta(description="Kind of failure, with its detail -> requests.")]
     cpu_seconds: Annotated[dict[str, float], Meta(description="Process -> CPU seconds.")]
@@ -131,6 +140,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     outcomes: Sequence[Outcome]
     publications: Sequence[Publication]
     changes: Sequence[Change]
+    events: Sequence[OperatorEvent]
     frontends: Sequence[FrontendShare]
     refused_retries: float
     max_attempts: int
@@ -171,6 +181,7 @@ def build_report(evidence: Evidence) -> Report:
             )
             for change in evidence.changes
         ],
+        events=[EventReport(at=round(at, 2), reason=reason, message=text) for at, reason, text in evidence.events],
         reasons=dict(Counter(outcome.reason for outcome in outcomes if outcome.reason).most_common()),
         failures=dict(Counter(_failure(outcome) for outcome in outcomes if outcome.result in FAILURES).most_common()),
         cpu_seconds={name: round(value, 2) for name, value in evidence.cpu_seconds.items()},

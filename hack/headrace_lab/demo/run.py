@@ -172,6 +172,7 @@ class _Run:
             outcomes=self._outcomes,
             publications=observer.publications,
             changes=changes(observer.history, observer.publications),
+            events=observer.events,
             frontends=FRONTENDS,
             refused_retries=await self._plant.refused_retries(),
             max_attempts=MAX_ATTEMPTS,
@@ -204,6 +205,7 @@ class _Run:
             queues=self._queues,
             engine_states=self._board.states,
             changes=changes(observer.history, observer.publications),
+            events=observer.events,
             why=observer.status.get("why", ()),
             notes=self._board.notes,
         )

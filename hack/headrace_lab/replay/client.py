@@ -18,7 +18,7 @@ from headrace_api.names import HEADER_ENGINE, HEADER_REASON, HEADER_TABLE
 from headrace_lab.engine.prompts import prompt_text
 from headrace_lab.replay.events import EventReader, error_of
 from headrace_lab.replay.outcome import Answer, Outcome, Result, classify
-from headrace_lab.workload.requests import Request
+from headrace_lab.workload.requests import BATCH, Request
 
 FRONTEND_HEADER = "x-lab-frontend"  # the simulated engines read the caller's region from it (network emulation)
 SESSION_HEADER = "x-session-id"
@@ -187,16 +187,20 @@ class _Exchange:
 
 
 def body_of(request: Request, target: ReplayTarget) -> bytes:
-    """The request as a streaming chat completion; the prompt's text is made from its block ids."""
+    """The request as a streaming chat completion; the prompt's text is made from its block ids.
+
+    Only batch work asks for its usage, as jobs do that are billed: routers have to learn the others' tokens from it.
+    """
     prompt = prompt_text(request.blocks, request.input_tokens, block_tokens=target.block_tokens)
-    return msgspec.json.encode(
-        {
-            "model": target.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "max_tokens": request.output_tokens,
-            "stream": True,
-        }
-    )
+    body: dict[str, object] = {
+        "model": target.model,
+        "messages": [{"role": "user", "content": prompt}],
+        "max_tokens": request.output_tokens,
+        "stream": True,
+    }
+    if request.priority == BATCH:
+        body["stream_options"] = {"include_usage": True}
+    return msgspec.json.encode(body)
 
 
 def headers_of(request: Request) -> dict[str, str]:

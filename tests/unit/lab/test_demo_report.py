@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -15,7 +16,7 @@ from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, Routin
 from headrace_lab.demo.changes import Change
 from headrace_lab.demo.frame import Frame, milliseconds, percent
 from headrace_lab.demo.live import render
-from headrace_lab.demo.observe import Observer, Publication, publication_of, table_of
+from headrace_lab.demo.observe import Observer, OperatorEvent, Publication, publication_of, table_of
 from headrace_lab.demo.plain import PlainScreen
 from headrace_lab.demo.report import ChaosReport, Evidence, Report, build_report, schema
 from headrace_lab.demo.script import script
@@ -50,6 +51,7 @@ def evidence(outcomes: list[Outcome], **fields: object) -> Evidence:
             "outcomes": outcomes,
             "publications": publications,
             "changes": [Change(25, 2, (("health", 100.0),), ("fe-us-east: x 60 -> 20 %",), "r2: health 100 %")],
+            "events": [OperatorEvent(24.5, "EnginePenalized", "x is slow")],
             "frontends": FRONTENDS,
             "refused_retries": 0.0,
             "max_attempts": 3,
@@ -169,6 +171,7 @@ def frame(now: float, **fields: object) -> Frame:
             "queues": {ENGINE: (12, 34)},
             "engine_states": {ENGINE: "3 x slow"},
             "changes": [Change(3.5, 2, (("demand", 80.0),), ("fe-us-east: x 50 -> 60 %",), "r2 …")],
+            "events": [OperatorEvent(24.5, "EnginePenalized", "x is slow")],
             "why": ("b full: at target",),
             "notes": [(3.0, "something broke")],
             **fields,
@@ -183,6 +186,7 @@ def test_plain_lines_show_progress_and_each_change_once() -> None:
             screen.show(frame(now))
     lines = out.getvalue().splitlines()
     assert sum("** something broke" in line for line in lines) == 1
+    assert sum("the operator says EnginePenalized: x is slow" in line for line in lines) == 1
     assert sum("-> revision 2: fe-us-east: x 50 -> 60 % (demand 80 %)" in line for line in lines) == 1
     assert sum("requests/s" in line for line in lines) == 2
     assert "lost needlessly 0" in lines[-1]
@@ -274,3 +278,29 @@ def test_the_observer_sees_each_publication_once_and_survives_rubbish(tmp_path: 
     observer.poll()
     assert list(observer.history) == ["x rev 6: policy 100 %", "x rev 7: demand 100 %"]
     assert observer.status["why"] == ["a"]
+
+
+def event(name: str, count: int, reason: str, message: str, kind: str = "RoutingPolicy") -> dict[str, object]:
+    about = {"kind": kind, "name": "chat"}
+    return {"metadata": {"name": name}, "involvedObject": about, "reason": reason, "message": message, "count": count}
+
+
+def test_events_are_told_once_and_history_is_in_them_at_once(tmp_path: Path) -> None:
+    observer = Observer(tmp_path, [], began=0.0)
+    path = tmp_path / "events.yaml"
+    first = [
+        event("a", 1, "WeightsChanged", "x rev 1: demand 100 %"),
+        event("b", 1, "EnginePenalized", "slow"),
+        event("c", 1, "EnginePenalized", "the same of the engine itself", kind="InferenceEngine"),
+        {"metadata": "rubbish"},
+    ]
+    path.write_text(json.dumps({"items": first}))
+    observer.poll()
+    path.write_text(json.dumps({"items": [event("a", 2, "WeightsChanged", "x rev 2: health 100 %"), *first[1:]]}))
+    os.utime(path, (5, 5))
+    observer.poll()
+    assert list(observer.history) == ["x rev 1: demand 100 %", "x rev 2: health 100 %"]
+    assert observer.history["x rev 2: health 100 %"] == 5
+    assert [(told.reason, told.message) for told in observer.events] == [("EnginePenalized", "slow")]
+    path.write_text("items: [half")
+    assert observer.poll() == []
