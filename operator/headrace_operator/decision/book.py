@@ -49,8 +49,12 @@ class Book(NamedTuple):
         return sorted(used, key=lambda route: (-route.flow, route.engine))
 
     def dearest(self, source: SourceKey) -> RouteResult | None:
-        """The route in use whose marginal request costs most: where one more request would go or come from."""
-        return max(self.used(source), key=lambda route: (self.cost(route), route.engine), default=None)
+        """The marginal choice: the dearest route in use, of equal ones that which has room left."""
+        return max(
+            self.used(source),
+            key=lambda route: (round(self.cost(route), 9), not self.full(route.engine), route.unloaded, route.engine),
+            default=None,
+        )
 
     def limit(self, engine: EngineResult) -> float:
         """Work up to which an engine is filled before anything dearer is used."""

@@ -70,7 +70,7 @@ def change_lines(old: Iterable[RoutingTable], new: Iterable[RoutingTable]) -> tu
 
 def _changes(name: str, old: ModelRoutes | None, new: ModelRoutes) -> list[tuple[float, str]]:
     if old is None:
-        return [(1.0, f"{name}: new")]
+        return [(1.0, _line(name, new))]
     before, after = shares(old), shares(new)
     moved = [
         (abs(after.get(engine, 0.0) - before.get(engine, 0.0)), engine)

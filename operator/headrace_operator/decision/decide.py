@@ -189,7 +189,8 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         if status.history != old.history:
             history.append((policy.id, status.history[0]))
             if policy.spec.mode == "Enforce":
-                events.append(Event("RoutingPolicy", policy.id, "Normal", "WeightsChanged", status.history[0]))
+                line = status.history[0].removeprefix(f"{current.at} ")
+                events.append(Event("RoutingPolicy", policy.id, "Normal", "WeightsChanged", line))
     status = msgspec.structs.replace(
         status,
         observed_generation=policy.generation,
@@ -251,7 +252,7 @@ def _relief(current: _Round, book: Book) -> Relief | None:
 def _causes(current: _Round, book: Book, policy: PolicyState, stood: bool) -> Causes:
     """Causes in percent of what this publication changes."""
     if not stood:
-        return (("first table", 100),)
+        return ()
     ids = book.result.policies
     outcome = current.tick.outcomes.get(ids)
     fixed = outcome.fixed if outcome is not None else {}

@@ -90,7 +90,7 @@ def _unused(book: Book, route: RouteResult) -> str:
     full = ", and full" if book.full(route.engine) else ""
     if saving >= -SAME_SECONDS:
         return f"as fast as {short(dearest.engine)}; not needed{full}"
-    return f"{latency(-saving)} slower than {short(dearest.engine)}, the dearest in use{full}"
+    return f"{latency(-saving)} slower than the marginal choice {short(dearest.engine)}{full}"
 
 
 def _nothing_routed(book: Book, source: SourceKey) -> str:

@@ -73,7 +73,7 @@ def _hash(tables: Sequence[RoutingTable]) -> str:
 
 def history_line(at: str, revision: int, causes: Causes, changes: Sequence[str]) -> str:
     """One change: when, which revision, causes in percent, the largest changes."""
-    why = ", ".join(f"{cause} {share} %" for cause, share in causes)
+    why = ", ".join(f"{cause} {share} %" for cause, share in causes) or "first weights"
     head = f"{at} rev {revision}: {why}"
     room = MAX_HISTORY_TEXT - len(head) - 2
     return clip(f"{head}; {fitted(list(changes), room, '; ')}" if changes else head, MAX_HISTORY_TEXT)

@@ -33,8 +33,8 @@ UNSTAMPED: Final = Identity(uid="-", term=0, revision=0)
 
 
 def tidy(value: float) -> float:
-    """The value at six significant digits; not finite or below zero: 0."""
-    return float(f"{value:.6g}") if isfinite(value) and value > 0 else 0.0
+    """The value at six significant digits; not finite, or below a billionth: 0."""
+    return float(f"{value:.6g}") if isfinite(value) and value >= 1e-9 else 0.0
 
 
 class View(NamedTuple):

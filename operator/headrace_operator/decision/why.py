@@ -181,14 +181,20 @@ def _excluded(book: Book, policy: PolicyState) -> list[str]:
 
 
 def _unused(book: Book, policy: PolicyState) -> list[str]:
-    """Eligible engines that a source leaves out, those nearest to being used first; a full one needs no excuse."""
+    """Engines left out where one would ask: by a source that goes past its fastest engine, or by everybody.
+
+    Those nearest to being used come first.
+    """
     if not book.priced:
         return []
     found: list[tuple[float, str]] = []
+    busy = {route.engine for source in book.sources for route in book.used(source)}
     for source in book.of_policy(policy.id):
         used = book.used(source)
+        fastest = min((route.unloaded for route in book.routes.get(source, [])), default=0.0)
+        detour = any(route.unloaded > fastest + SAME_SECONDS for route in used)
         for route in book.routes.get(source, []):
-            if route not in used and used:
+            if route not in used and used and (detour or route.engine not in busy):
                 reason = route_reason(book, route)
                 found.append((-route.reduced_cost, f"{short(route.engine)} unused by {label(source, book)}: {reason}"))
     return _most(found, UNUSED_SENTENCES, "unused pair")
@@ -206,4 +212,8 @@ def _notes(book: Book, policy: PolicyState) -> list[str]:
     """What the snapshot had to assume about this policy's parts."""
     namespace = policy.id.partition("/")[0] + "/"
     mine = {policy.id, *(engine.id for engine in book.snapshot.engines if engine.id.startswith(namespace))}
-    return [note.replace(namespace, "") for note in book.snapshot.notes if any(name in note for name in mine)]
+    return [
+        note.removeprefix(f"{policy.id}: ").replace(namespace, "")
+        for note in book.snapshot.notes
+        if any(name in note for name in mine)
+    ]
