@@ -166,7 +166,7 @@ def advance(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules, *,
             return _enter(state, at, verdict, rules, allowed) if verdict.kind == "Bad" else state
         case "Penalized":
             return _hold(state, at, verdict, rules)
-        case "Recovering":
+        case _:
             return _recover(state, at, verdict, rules, allowed)
 
 
