@@ -17,6 +17,7 @@ from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import Snapshot, SourceKey
 from headrace_operator.strategies.run import Solve
 
+LEAST_MOVE: Final = 1e-3  # requests/s; less is rounding
 CANDIDATES: Final = 6  # engines tried for one more replica, the highest price first
 
 
@@ -96,6 +97,34 @@ def best_replica(book: Book, solve: Solve, fixed: Mapping[str, float]) -> Relief
     if best is None or (best.after.shed, best.after.latency) >= (before.shed, before.latency):
         return None
     return best
+
+
+class Effect(NamedTuple):
+    """What a change comes to: outcomes and objectives (seconds per second) before and after, and where flows went.
+
+    moved: (source, engine, requests/s more or fewer), the largest first.
+    """
+
+    before: Outcome
+    after: Outcome
+    cost: float
+    moved: tuple[tuple[SourceKey, str, float], ...]
+
+
+def effect(book: Book, changed: Snapshot, solve: Solve, fixed: Mapping[str, float]) -> Effect | None:
+    """The component on a changed snapshot against itself, both settled; None where one has no answer."""
+    base = settled(book.snapshot)
+    policies = book.result.policies
+    old, new = solve(base, policies, fixed), solve(changed, policies, fixed)
+    if "Failed" in (old.status, new.status):
+        return None
+    before = {(route.source, route.engine): route.flow for route in old.routes}
+    after = {(route.source, route.engine): route.flow for route in new.routes}
+    moved = [(source, engine, after.get((source, engine), 0.0) - flow) for (source, engine), flow in before.items()]
+    moved += [(*key, flow) for key, flow in after.items() if key not in before]
+    moved = [entry for entry in moved if abs(entry[2]) > LEAST_MOVE]
+    moved.sort(key=lambda entry: (-abs(entry[2]), entry[0], entry[1]))
+    return Effect(outcome(base, old), outcome(changed, new), new.objective - old.objective, tuple(moved))
 
 
 def _worth_trying(book: Book) -> Iterable[str]:
