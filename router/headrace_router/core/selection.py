@@ -117,15 +117,7 @@ class Pick:
     @property
     def why(self) -> str:
         """The reason in words."""
-        if self.reason == "retry":
-            return "another engine after a failed attempt"
-        if self.reason == "affinity":
-            return "first engine of its key"
-        if self.reason == "weighted":
-            return "its turn by weight"
-        if self._choice.saves > 0:
-            return f"saves {self._choice.saves:.1f} s"
-        return "first engine is over its load bound" if self._choice.over else "first engine takes nothing now"
+        return why(self._choice, self.reason)
 
     def release(self) -> None:
         """The attempt ended, whichever way."""
@@ -305,6 +297,19 @@ def reason_of(request: RequestFacts, choice: Choice) -> Reason:
     if request.key is None:
         return "weighted"
     return "affinity" if choice.first else "spill"
+
+
+def why(choice: Choice, reason: Reason) -> str:
+    """A choice's reason in words."""
+    if reason == "retry":
+        return "another engine after a failed attempt"
+    if reason == "affinity":
+        return "first engine of its key"
+    if reason == "weighted":
+        return "its turn by weight"
+    if choice.saves > 0:
+        return f"saves {choice.saves:.1f} s"
+    return "first engine is over its load bound" if choice.over else "first engine takes nothing now"
 
 
 def last_resort(routes: RouteSet, slot: int, now: float, avoid: Collection[str]) -> Choice | Refusal:

@@ -26,7 +26,7 @@ _Signature = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 class PolicyView:
-    """One policy's table and what of it outlives a swap: its retry budget and its queue."""
+    """One policy's table and what of it outlives a swap: its retry budget and its queue. sheds: it sheds anything."""
 
     __slots__ = (
         "_lowest",
@@ -37,7 +37,7 @@ class PolicyView:
         "key",
         "queue",
         "revision",
-        "shedding",
+        "sheds",
         "table",
     )
 
@@ -47,9 +47,7 @@ class PolicyView:
         self.revision = str(table.identity.revision)
         self.budget: RetryBudget = previous.budget if previous is not None else RetryBudget()
         self.queue: WaitQueue = previous.queue if previous is not None else WaitQueue()
-        self.shedding = any(
-            shed.share > 0 for model in table.models for routes in model.classes for shed in routes.shed
-        )
+        self.sheds = any(shed.share > 0 for model in table.models for routes in model.classes for shed in routes.shed)
         self.affinity = AffinityRules(table.affinity)
         self.body_fields = self.affinity.fields
         self._priorities = {priority.name: priority for priority in table.priorities}
@@ -88,6 +86,10 @@ class ModelView:
     def prompt_class(self, tokens: float) -> int:
         """Index of the prompt class of about ``tokens`` input tokens; an edge belongs to the class above it."""
         return bisect_right(self.edges, tokens)
+
+    def class_of(self, body_bytes: int) -> int:
+        """Index of the prompt class of a body of that size."""
+        return self.prompt_class(body_bytes / self.bytes_per_token)
 
 
 class TableView:
