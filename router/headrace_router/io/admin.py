@@ -16,6 +16,7 @@ from aiohttp import web
 
 from headrace_api import names
 from headrace_router.core.affinity import affinity_key
+from headrace_router.core.explain import explain
 from headrace_router.core.facts import RequestFacts
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import PolicyView
@@ -74,8 +75,6 @@ class Admin:
         return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
 
     async def _explain(self, request: web.Request) -> web.Response:
-        from headrace_router.core.explain import explain
-
         view = self.selector.view
         model = request.query.get("model", "")
         policy = view.policy_for(model)
@@ -93,16 +92,19 @@ class Admin:
         return _json(explain(self.selector, asked, asyncio.get_running_loop().time()), 200)
 
     def _live(self) -> Iterable[Gauges]:
-        now = asyncio.get_running_loop().time()
         view = self.selector.view
-        engines = dict.fromkeys(view.engines, 0.0)
-        in_flight, ejected = dict(engines), dict(engines)
-        for engine, _url, count in self.selector.in_flight():
-            in_flight[engine] = in_flight.get(engine, 0.0) + count
-        for engine, _url, _until in self.selector.ejected(now):
-            ejected[engine] = ejected.get(engine, 0.0) + 1
+        in_flight: dict[str, float] = {}
+        ejected: dict[str, float] = {}
+        for name, engine in view.engines.items():
+            in_flight[name] = float(sum(endpoint.in_flight for endpoint in engine.endpoints))
+            ejected[name] = float(sum(endpoint.ejected or not endpoint.ready for endpoint in engine.endpoints))
         yield Gauges(names.METRIC_IN_FLIGHT, "Requests in flight by engine.", ("engine",), _rows(in_flight))
-        yield Gauges(names.METRIC_EJECTED, "Endpoints this router keeps away from.", ("engine",), _rows(ejected))
+        yield Gauges(
+            names.METRIC_EJECTED,
+            "Endpoints that this router keeps away from: ejected or not ready.",
+            ("engine",),
+            _rows(ejected),
+        )
         yield from self._table_gauges(view.policies)
 
     def _table_gauges(self, policies: Iterable[PolicyView]) -> Iterator[Gauges]:

@@ -13,12 +13,15 @@ import io
 from collections.abc import Collection
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 from yarl import URL
@@ -51,8 +54,25 @@ class _Leg:
 _LEG: ContextVar[_Leg] = ContextVar("headrace_leg")
 
 
+class _Protocol(ResponseHandler):
+    """Ends a body whose framing is broken at once; aiohttp's own leaves its reader waiting (STR-02)."""
+
+    used = False
+
+    def set_exception(self, exc: BaseException, exc_cause: BaseException | None = None) -> None:
+        """See ResponseHandler; the body fails with the connection."""
+        body = self._payload
+        super().set_exception(exc, exc_cause or exc)
+        if body is not None and not body.is_eof() and body.exception() is None:
+            body.set_exception(exc)
+
+
 class _Connector(aiohttp.TCPConnector):
     """Notes for each attempt which connection it got and whether it was used before."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._factory = cast("partial[ResponseHandler]", partial(_Protocol, loop=asyncio.get_running_loop()))
 
     async def connect(
         self,
@@ -65,9 +85,9 @@ class _Connector(aiohttp.TCPConnector):
         since = monotonic()
         connection = await super().connect(req, traces, timeout)
         leg.transport = connection.transport
-        protocol: Any = connection.protocol
-        leg.reused = getattr(protocol, "headrace_used", False)
-        protocol.headrace_used = True
+        protocol = connection.protocol
+        assert isinstance(protocol, _Protocol)
+        leg.reused, protocol.used = protocol.used, True
         if not leg.reused:
             leg.seconds = monotonic() - since
         return connection
@@ -94,7 +114,7 @@ class _Response:
         """See UpstreamResponse."""
         try:
             data = await self._response.content.readany()
-        except (aiohttp.ClientError, OSError, asyncio.IncompleteReadError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             self.abort()
             raise Cut(str(error) or type(error).__name__) from error
         if not data:
@@ -153,7 +173,7 @@ class AiohttpUpstream:
         try:
             response = await self._request(engine.session, address, request, connect)
             sent = True
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             message = str(error) or type(error).__name__
             if leg.transport is None:
                 raise NotSent(message, own=getattr(error, "errno", None) in _OWN_SHORTAGE) from error

@@ -1,0 +1,429 @@
+"""Streams: cut, stalled, long, slow, abandoned."""
+
+import asyncio
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from headrace_api.table import TableTimeouts
+from headrace_router.io.sse import StreamObserver
+from support.fake_engine import Exchange, FakeEngine, streams
+from support.raw_client import RawClient, ask, post
+from support.router_process import in_flight, metric, router_in_loop, until
+from support.router_table import routing_table
+
+ASK = {"model": "m", "stream": True}
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\n'
+SHORT = TableTimeouts(connect=10.0, first_byte=20.0, idle=0.3, send=20.0, unary=0.0)
+
+
+def error_code(body: bytes) -> str:
+    """The code of the one error event at the end of a cut stream."""
+    last = body.rpartition(b"\n\ndata: ")[2]
+    assert last.endswith(b"\n\n")
+    return str(json.loads(last)["error"]["code"])
+
+
+@pytest.mark.parametrize("how", ["close", "reset"])
+async def test_a_cut_stream_gets_one_error_event_and_no_end(tmp_path: Path, how: str) -> None:
+    """STR-01 (https://github.com/ai-dynamo/dynamo/pull/8430): a data: error frame, never a clean end, no retry."""
+
+    async def cut(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(EVENT)
+        exchange.close() if how == "close" else exchange.reset()
+
+    async with FakeEngine(cut) as engine, FakeEngine(streams(b"{}")) as other:
+        table = routing_table({"a": engine.url, "b": other.url})
+        async with router_in_loop(tmp_path / "t", table) as router:
+            answers = [await ask(router.address, post(ASK)) for _ in range(2)]
+            answer = next(answer for answer in answers if answer.header("x-headrace-engine") == "a")
+            assert (answer.status, answer.complete, answer.framing) == (200, False, "chunked")
+            assert answer.body.startswith(EVENT + b"\n\ndata: ")
+            assert error_code(answer.body) == "engine_cut"
+            assert b"finish_reason" not in answer.body
+            assert b"[DONE]" not in answer.body
+            assert len(engine.requests) == len(other.requests) == 1
+            assert (
+                await metric(router.admin_address, "headrace_requests_total", engine="inference/a", outcome="cut") == 1
+            )
+            assert in_flight(router) == 0
+
+
+@pytest.mark.parametrize("length", [True, False], ids=["length", "chunked"])
+async def test_a_cut_json_answer_is_aborted(tmp_path: Path, length: bool) -> None:
+    """STR-01, variant application/json: aborted, without a terminating chunk and without the router's words."""
+
+    async def cut(exchange: Exchange) -> None:
+        framing = b"Content-Length: 100" if length else b"Transfer-Encoding: chunked"
+        await exchange.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n" + framing + b"\r\n\r\n")
+        await exchange.send(b'{"half":' if length else b'8\r\n{"half":\r\n')
+        exchange.close()
+
+    async with FakeEngine(cut) as engine, router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router:
+        answer = await ask(router.address, post({"model": "m"}))
+        assert (answer.status, answer.complete, answer.body) == (200, False, b'{"half":')
+
+
+async def test_a_cut_answer_to_an_http_1_0_client_is_a_reset(tmp_path: Path) -> None:
+    """STR-01 with PRO-02: where the end of the connection frames the body, a plain close would look complete."""
+
+    async def cut(exchange: Exchange) -> None:
+        await exchange.send(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+        )
+        exchange.close()
+
+    async with (
+        FakeEngine(cut) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+        RawClient(router.address) as client,
+    ):
+        await client.send(post({"model": "m"}, version="1.0"))
+        await client.to_end()
+        assert client.reset
+
+
+async def test_broken_framing_never_makes_a_second_head(tmp_path: Path) -> None:
+    """STR-02 (https://github.com/aio-libs/aiohttp/issues/3966): one status line, then valid chunks or nothing."""
+
+    seen = asyncio.Event()
+
+    async def broken(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(EVENT)
+        await seen.wait()
+        await exchange.send(b"zz\r\n")
+        await exchange.closed_by_router()
+
+    async with (
+        FakeEngine(broken) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+        RawClient(router.address) as client,
+    ):
+        await client.send(post(ASK))
+        await client.until(EVENT)
+        seen.set()
+        answer = await client.answer()
+        assert answer.raw.count(b"HTTP/1.1") == 1
+        assert answer.body.startswith(EVENT)
+        assert error_code(answer.body) == "engine_cut"
+
+
+async def test_a_fault_of_our_own_in_mid_stream_never_makes_a_second_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """STR-02, variant: an exception in the router's own per-event hook after the first event."""
+
+    def fail(_: object, __: bytes) -> bool:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(StreamObserver, "feed", fail)
+    script = streams(b'{"choices":[]}')
+    async with FakeEngine(script) as engine, router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router:
+        answer = await ask(router.address, post(ASK))
+        assert answer.raw.count(b"HTTP/1.1") == 1
+        assert not answer.complete
+        assert error_code(answer.body) == "internal_error"
+        assert in_flight(router) == 0
+        assert "relaying an answer failed" in caplog.text
+
+
+async def test_one_very_long_event_arrives_unchanged(tmp_path: Path) -> None:
+    """STR-04 (https://github.com/aio-libs/aiohttp/issues/4453): no line limit."""
+    event = b'{"choices":[{"delta":{"content":"' + b"x" * 700 * 1024 + b'"}}]}'
+    async with (
+        FakeEngine(streams(event)) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+    ):
+        answer = await ask(router.address, post(ASK))
+        assert answer.complete
+        assert answer.body == b"data: " + event + b"\n\ndata: [DONE]\n\n"
+
+
+async def test_pieces_pass_unchanged_and_tokens_are_counted(tmp_path: Path) -> None:
+    """STR-05 (https://github.com/envoyproxy/ai-gateway/issues/2162): bytes identical, 3 + 1 tokens counted."""
+    pieces = (
+        b": ping\r\n\r\n",
+        b'data:{"choices":[{"delta":{"content":"\xe5\x8c',
+        b'\x97"}}]}\r\n\r\nda',
+        b'ta: {"choices":[],"usage":{"prompt_to',
+        b'kens":3,"completion_tokens":1}}\r\n\r\n',
+        b"data: [DONE]\r\n\r\n",
+    )
+
+    async def in_pieces(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        for piece in pieces:
+            await exchange.chunk(piece)
+            await asyncio.sleep(0.02)
+        await exchange.end_chunks()
+
+    async with (
+        FakeEngine(in_pieces) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+    ):
+        body = b'{"model":"m","stream":true,"stream_options":{"include_usage":false}}'
+        answer = await ask(router.address, post(body))
+        assert answer.body == b"".join(pieces)
+        assert engine.requests[0].body == body
+        assert await metric(router.admin_address, "headrace_offered_input_tokens_total") == 3
+        assert await metric(router.admin_address, "headrace_offered_output_tokens_total") == 1
+        assert await metric(router.admin_address, "headrace_ended_requests_total") == 1
+        assert await metric(router.admin_address, "headrace_time_to_first_token_seconds_count") == 1
+
+
+async def test_no_total_limit_and_headers_against_buffering(tmp_path: Path) -> None:
+    """STR-07 (https://github.com/BerriAI/litellm/pull/25654), scaled 1/100: 4 s of stream at idle and first-byte
+    limits that are far shorter than the whole."""
+    timeouts = TableTimeouts(connect=10.0, first_byte=3.0, idle=2.0, send=2.0, unary=0.1)
+
+    async def slow(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await asyncio.sleep(0.4)
+        for _ in range(20):
+            await exchange.chunk(EVENT)
+            await asyncio.sleep(0.18)
+        await exchange.end_chunks()
+
+    async with (
+        FakeEngine(slow) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url}, timeouts=timeouts)) as router,
+    ):
+        answer = await ask(router.address, post(ASK))
+        assert (answer.complete, answer.body) == (True, EVENT * 20)
+        assert answer.header("X-Accel-Buffering") == "no"
+        assert answer.header("Cache-Control") == "no-cache"
+        assert answer.header("Content-Encoding") is None
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["closes", "is silent"])
+async def test_nothing_is_resumed_elsewhere_after_the_first_byte(tmp_path: Path, silent: bool) -> None:
+    """RET-04 (https://github.com/BerriAI/litellm/issues/40404): two events, an error event, an end; B gets nothing."""
+    closed = asyncio.Event()
+
+    async def two(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(EVENT + EVENT)
+        if silent:
+            await exchange.closed_by_router()
+            closed.set()
+        exchange.close()
+
+    async with FakeEngine(two) as a, FakeEngine(two) as b:
+        table = routing_table({"a": a.url, "b": b.url}, timeouts=SHORT)
+        async with router_in_loop(tmp_path / "t", table) as router:
+            answer = await ask(router.address, post(ASK))
+            assert answer.body.startswith(EVENT * 2)
+            assert error_code(answer.body) == ("idle_timeout" if silent else "engine_cut")
+            assert not answer.complete
+            assert len(a.requests) + len(b.requests) == 1
+            if silent:
+                await asyncio.wait_for(closed.wait(), 20)
+
+
+async def test_head_and_close_before_the_first_body_byte_is_retried(tmp_path: Path) -> None:
+    """RET-04: engines send the SSE head at once; the head is held, so the client sees only B."""
+
+    async def head_only(exchange: Exchange) -> None:
+        await exchange.start_sse("X-From: a")
+        exchange.close()
+
+    async with FakeEngine(head_only) as a, FakeEngine(streams(b'{"choices":[]}')) as b:
+        table = routing_table({"a": a.url, "b": b.url})
+        async with router_in_loop(tmp_path / "t", table) as router:
+            for _ in range(2):
+                answer = await ask(router.address, post(ASK))
+                assert (answer.status, answer.complete) == (200, True)
+                assert answer.header("x-headrace-engine") == "b"
+                assert answer.header("X-From") is None
+            assert len(a.requests) >= 1
+            assert len(b.requests) == 2
+
+
+@pytest.mark.parametrize("when", ["before the head", "before the first byte", "in mid stream", "half closed"])
+async def test_a_client_that_leaves_ends_the_engines_work(tmp_path: Path, when: str) -> None:
+    """router.md, Streams: client gone -> upstream closed within one loop turn, before the first byte too. End of
+    input after the request counts as gone."""
+    reached, closed = asyncio.Event(), asyncio.Event()
+
+    async def watched(exchange: Exchange) -> None:
+        if when != "before the head":
+            await exchange.start_sse()
+        if when in ("in mid stream", "half closed"):
+            await exchange.chunk(EVENT)
+        reached.set()
+        await exchange.closed_by_router()
+        closed.set()
+
+    async with (
+        FakeEngine(watched) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+        RawClient(router.address) as client,
+    ):
+        await client.send(post(ASK))
+        await asyncio.wait_for(reached.wait(), 20)
+        if when in ("in mid stream", "half closed"):
+            await client.until(EVENT)
+        assert in_flight(router) == 1
+        if when == "half closed":
+            client.writer.write_eof()
+        else:
+            client.writer.transport.abort()
+        await asyncio.wait_for(closed.wait(), 20)
+        await until(lambda: in_flight(router) == 0)
+        assert await metric(router.admin_address, "headrace_requests_total", outcome="client_gone") == 1
+        assert await metric(router.admin_address, "headrace_requests_total") == 1
+
+
+async def test_a_client_that_leaves_while_its_body_comes_reaches_no_engine(tmp_path: Path) -> None:
+    async with (
+        FakeEngine(streams(b"{}")) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+    ):
+        async with RawClient(router.address) as client:
+            await client.send(post(ASK)[:-3])
+            await until(lambda: router.proxy.running)
+        await until(lambda: not router.proxy.running)
+        assert engine.requests == []
+        assert in_flight(router) == 0
+
+
+async def test_a_client_that_takes_nothing_closes_both_legs(tmp_path: Path) -> None:
+    """router.md, Timeouts: no progress to the client for `send` closes both legs, and memory stays bounded."""
+    timeouts = TableTimeouts(connect=10.0, first_byte=20.0, idle=20.0, send=0.5, unary=0.0)
+    sent = 0
+    closed = asyncio.Event()
+
+    async def flood(exchange: Exchange) -> None:
+        nonlocal sent
+        await exchange.start_sse()
+        try:
+            for _ in range(2000):
+                await exchange.chunk(b"data: " + b"x" * 32_000 + b"\n\n")
+                sent += 32_000
+        finally:
+            closed.set()
+
+    async with FakeEngine(flood) as engine:
+        table = routing_table({"a": engine.url}, timeouts=timeouts)
+        async with router_in_loop(tmp_path / "t", table) as router:
+            loop = asyncio.get_running_loop()
+            with socket.socket() as plain:
+                plain.setblocking(False)
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                host, _, port = router.address.removeprefix("http://").rpartition(":")
+                await loop.sock_connect(plain, (host, int(port)))
+                await loop.sock_sendall(plain, post(ASK))
+                await asyncio.wait_for(closed.wait(), 30)
+                await until(lambda: in_flight(router) == 0)
+                assert sent < 40_000_000
+
+
+@pytest.mark.parametrize("kind", ["stream", "unary"])
+async def test_a_silent_engine_is_given_up_and_closed_before_the_next_attempt(tmp_path: Path, kind: str) -> None:
+    """router.md, Timeouts: first byte of a stream, whole of a unary answer; closed upstream before the next starts."""
+    timeouts = TableTimeouts(connect=10.0, first_byte=0.3, idle=20.0, send=20.0, unary=0.3)
+    order: list[str] = []
+
+    async def silent(exchange: Exchange) -> None:
+        if kind == "stream":
+            await exchange.start_sse()
+        await exchange.closed_by_router()
+        order.append("closed")
+
+    async with FakeEngine(silent) as engine:
+        table = routing_table({"a": engine.url}, timeouts=timeouts)
+        async with router_in_loop(tmp_path / "t", table) as router:
+            answer = await ask(router.address, post({"model": "m", "stream": kind == "stream"}))
+            assert answer.status == 504
+            assert answer.code == ("first_byte_timeout" if kind == "stream" else "unary_timeout")
+            await until(lambda: order == ["closed"])
+            assert in_flight(router) == 0
+
+
+async def test_three_hundred_streams_at_once(tmp_path: Path) -> None:
+    """SCA-01 (https://github.com/BerriAI/litellm/pull/19711): no default of 100 connections; connect time is known."""
+    release = asyncio.Event()
+
+    async def held(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(EVENT)
+        await release.wait()
+        await exchange.end_chunks()
+
+    async with (
+        FakeEngine(held) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+    ):
+        asking = [asyncio.create_task(ask(router.address, post(ASK), 60)) for _ in range(300)]
+        await engine.until(lambda: len(engine.requests) == 300, 60)
+        assert in_flight(router) == 300
+        assert await metric(router.admin_address, "headrace_upstream_connect_seconds_count") >= 300
+        release.set()
+        answers = await asyncio.gather(*asking)
+        assert all(answer.complete for answer in answers)
+        assert in_flight(router) == 0
+
+
+async def test_large_bodies_do_not_stop_streams_or_probes(tmp_path: Path) -> None:
+    """SCA-02 (https://github.com/sgl-project/sglang/issues/30770), shape: large bodies arrive whole and streams go on
+    meanwhile (times are a benchmark's business). The hash reads a bounded prefix."""
+    release = asyncio.Event()
+
+    async def either(exchange: Exchange) -> None:
+        if len(exchange.request.body) > 1000:
+            await exchange.answer()
+            return
+        await exchange.start_sse()
+        while not release.is_set():
+            await exchange.chunk(EVENT)
+            await asyncio.sleep(0.05)
+        await exchange.end_chunks()
+
+    async with FakeEngine(either) as engine:
+        table = routing_table({"a": engine.url})
+        async with router_in_loop(tmp_path / "t", table) as router:
+            streaming = [asyncio.create_task(ask(router.address, post(ASK), 60)) for _ in range(5)]
+            await engine.until(lambda: len(engine.requests) == 5)
+            text = b'{"model":"m","messages":[{"role":"user","content":"' + b"x\\n" * 3 * 2**20 + b'"}]}'
+            tokens = b'{"model":"m","prompt":[' + b",".join(b"%d" % n for n in range(10**6)) + b"]}"
+            asking = [asyncio.create_task(ask(router.address, post(body), 60)) for body in (text, tokens) * 2]
+            for answer in await asyncio.gather(*asking):
+                assert answer.status == 200
+            assert (await ask(router.admin_address, b"GET /healthz HTTP/1.1\r\nHost: r\r\n\r\n")).status == 200
+            release.set()
+            assert all(answer.complete for answer in await asyncio.gather(*streaming))
+            assert sorted(len(request.body) for request in engine.requests)[-2:] == [len(text)] * 2
+
+
+async def test_descriptors_that_run_out_are_our_own_fault_and_pass(tmp_path: Path) -> None:
+    """SCA-01: file-descriptor exhaustion gives 503, ejects no engine, and recovers."""
+    import resource
+
+    async with (
+        FakeEngine(streams(b"{}")) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+        RawClient(router.address) as client,
+    ):
+        await client.send(post(ASK))
+        await client.answer()
+        router.upstream.renew("inference/a")
+        await engine.until(lambda: engine.open_connections == 0)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, hard))
+        try:
+            for _ in range(6):
+                await client.send(post(ASK))
+                answer = await client.answer()
+                assert (answer.status, answer.code) == (503, "router_overloaded")
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        await client.send(post(ASK))
+        assert (await client.answer()).status == 200
+        assert in_flight(router) == 0
