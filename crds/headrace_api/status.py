@@ -17,8 +17,8 @@ from msgspec import Meta
 
 from headrace_api.base import ATOMIC
 
-MAX_CONDITIONS: Final = 16
-MAX_MESSAGE: Final = 1024
+MAX_CONDITIONS: Final = 12
+MAX_MESSAGE: Final = 400
 MAX_WEIGHTS: Final = 64
 MAX_WEIGHT_TEXT: Final = 160
 MAX_WHY: Final = 40

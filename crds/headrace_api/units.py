@@ -15,7 +15,7 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 MAX_UNIT_TEXT: Final = 24
-MAX_WHOLE: Final = 10**12
+MAX_WHOLE: Final = 10**12 - 1  # twelve digits, as in QUANTITY_PATTERN
 # At most 4 x 99999 h = 45 years, so that CEL's duration() (64-bit nanoseconds) never overflows.
 DURATION_PATTERN: Final = r"^([0-9]{1,5}(\.[0-9]{1,3})?(ms|s|m|h)){1,4}$"
 QUANTITY_PATTERN: Final = r"^[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
