@@ -91,7 +91,7 @@ async def _operate(arguments: argparse.Namespace) -> int:
     publisher = StandalonePublisher(arguments.state, identity)
     store = DirectoryStore(arguments.standalone, generations=stored_generations(publisher.stored))
     stop = asyncio.Event()
-    source = Scraper(scrape_settings(config_file.look().config), clock=clock.steady)
+    source = Scraper(scrape_settings(config_file.look().config), clock=clock.steady, follow=not arguments.once)
     controller = Controller(store, source, publisher, config_file, metrics, clock, read_memory(arguments.state))
     source.on_change = controller.wake
     _end_on_signals(stop)

@@ -47,11 +47,14 @@ class Scraper:
         settings: ScrapeSettings,
         *,
         clock: Callable[[], float] = time.monotonic,
+        follow: bool = True,
     ) -> None:
-        """clock: steady seconds that samples are stamped with."""
+        """clock: steady seconds that samples are stamped with. follow: read on and on, not only when asked to."""
         self._clock = clock
         self.on_change: Callable[[], None] = lambda: None
         self._samples: deque[TargetSample] = deque(maxlen=MAX_KEPT)
+        self._follows = follow
+        self._targets: tuple[Target, ...] = ()
         self._tasks: dict[Target, asyncio.Task[None]] = {}
         self._settings = settings
         self._lanes = _Lanes(settings.concurrency)
@@ -60,7 +63,7 @@ class Scraper:
     @property
     def targets(self) -> tuple[Target, ...]:
         """What is read now."""
-        return tuple(self._tasks)
+        return self._targets
 
     def configure(self, settings: ScrapeSettings) -> None:
         """New settings hold from each target's next attempt on."""
@@ -71,9 +74,10 @@ class Scraper:
     def retarget(self, targets: Sequence[Target]) -> None:
         """From now on read these and no others."""
         wanted = set(targets)
+        self._targets = tuple(targets)
         for target in [target for target in self._tasks if target not in wanted]:
             self._tasks.pop(target).cancel()
-        for target in targets:
+        for target in targets if self._follows else ():
             if target not in self._tasks:
                 self._tasks[target] = asyncio.create_task(self._follow(target), name=f"scrape {target.url}")
 
@@ -85,7 +89,7 @@ class Scraper:
 
     async def read_once(self) -> Sequence[TargetSample]:
         """One attempt at every target, waited for: at most one time-out and the queue for places."""
-        return await asyncio.gather(*(self._attempt(target, slow=False) for target in self._tasks))
+        return await asyncio.gather(*(self._attempt(target, slow=False) for target in self._targets))
 
     async def close(self) -> None:
         """Stop reading; frees connections."""

@@ -1,0 +1,110 @@
+"""The operator's configuration: every fault in one run, and a wrong edit changes nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headrace_api.commands import InputError
+from headrace_operator.loader.config import OperatorConfig, RoutersConfig
+from headrace_operator.loader.config_file import ConfigFile, read_config
+from headrace_operator.loader.loader import scrape_settings
+
+GOOD = b"""
+tick: 1s
+scrape: {interval: 500ms, timeout: 400ms, maxPage: 1Mi}
+routers:
+- {frontend: fe-a, urls: ["http://127.0.0.1:9101"]}
+penalty: {after: 4s, exitPercent: 120}
+metricNames:
+- {runtime: Custom, signal: running, names: [my_running]}
+"""
+
+
+def test_good() -> None:
+    config = read_config(GOOD, "c.yaml")
+    assert isinstance(config, OperatorConfig)
+    assert config.routers == (RoutersConfig(frontend="fe-a", urls=("http://127.0.0.1:9101",)),)
+    assert config.penalty.rules().after == 4.0
+    assert config.penalty.rules().exit == 1.2
+    settings = scrape_settings(config)
+    assert (settings.interval, settings.timeout, settings.max_page) == (0.5, 0.4, 2**20)
+
+
+@pytest.mark.parametrize("data", [b"", b"# nothing\n", b"{}"])
+def test_an_empty_file_is_all_defaults(data: bytes) -> None:
+    assert read_config(data, "c") == OperatorConfig()
+
+
+@pytest.mark.parametrize(
+    ("text", "faults"),
+    [
+        pytest.param("tick: soon", ["c: tick: 'soon':"], id="no duration"),
+        pytest.param("tick: 0s", ["c: tick: '0s': right would be 100ms to 5m"], id="too fast"),
+        pytest.param("tikc: 1s", ["c: tikc: unknown field; right would be one of"], id="unknown field"),
+        pytest.param("[]", ["c: the file: [] is not a mapping"], id="a list"),
+        pytest.param("scrape: 3", ["c: scrape: 3 is not a mapping"], id="a number for a mapping"),
+        pytest.param("routers: [{urls: []}]", ["routers[0].frontend: missing", "routers[0].urls: []"], id="two in one"),
+        pytest.param("routers: 7", ["c: routers: 7"], id="no list"),
+        pytest.param(
+            "routers: [{frontend: a, urls: ['http://x']}, {frontend: a, urls: ['http://y']}]",
+            ["front-end 'a' stands twice"],
+            id="twice",
+        ),
+        pytest.param(
+            "penalty: {exitPercent: 300}", ["penalty.exitPercent: 300: right would be less than"], id="crossed"
+        ),
+        pytest.param("penalty: {window: 0s}", ["penalty.window: '0s'"], id="no window"),
+        pytest.param("scrape: {timeout: 0s}", ["scrape.timeout: '0s'"], id="no time"),
+        pytest.param("scrape: {interval: 1h}", ["scrape.interval: '1h'"], id="too slow"),
+        pytest.param("scrape: {maxPage: 1}", ["scrape.maxPage: 1"], id="too small"),
+        pytest.param(
+            "metricNames: [{runtime: vLLM, signal: speed, names: [x]}]", ["metricNames[0].signal: 'speed'"], id="signal"
+        ),
+        pytest.param("tick: 1s\ntick: 2s", ["c:2: key 'tick' stands twice"], id="duplicate key"),
+        pytest.param("a: &x 1\nb: *x", ["c:2: aliases are refused"], id="alias"),
+        pytest.param("a: [", ["c:"], id="not YAML"),
+        pytest.param("tick: bad\nliveness: {refused: 0}", ["tick: 'bad'", "liveness.refused: 0"], id="all in one run"),
+    ],
+)
+def test_faults(text: str, faults: list[str]) -> None:
+    found = read_config(text.encode(), "c")
+    assert not isinstance(found, OperatorConfig)
+    assert len(found) == len(faults)
+    for fault, expected in zip(found, faults, strict=True):
+        assert expected in fault
+
+
+def test_hostile_files() -> None:
+    for data in (b"x" * (2**20 + 1), b"\xff\xfe\x00", b"? {a: b}\n: c", b"[" * 5000):
+        assert not isinstance(read_config(data, "c"), OperatorConfig)
+
+
+def test_hot_reload_keeps_the_last_good_one(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("tick: 1s")
+    file = ConfigFile(path)
+    assert (file.look().config.tick, file.look().changed) == ("1s", False)
+    path.write_text("tick: 2s")
+    assert (file.look().config.tick, file.look().changed) == ("2s", False)
+    path.write_text("tick: never")
+    looked = file.look()
+    assert (looked.config.tick, looked.changed) == ("2s", False)
+    assert "tick: 'never'" in looked.faults[0]
+    assert file.look().faults == looked.faults
+    path.unlink()
+    assert "right would be a readable file" in file.look().faults[0]
+    path.write_text("tick: 3s")
+    assert file.look().changed
+
+
+def test_a_wrong_file_at_start_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("tick: never")
+    with pytest.raises(InputError):
+        ConfigFile(path)
+
+
+def test_without_a_file() -> None:
+    assert ConfigFile(None).look().config == OperatorConfig()
