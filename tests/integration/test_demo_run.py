@@ -1,7 +1,7 @@
 """The demo as a person runs it: a real process, and its report taken at its word.
 
-Two runs stand for all tests here, because each takes its time: the script as it is, and with the operator killed (-9)
-in the middle of a fault.
+One run stands for most tests here, because it takes its time: the whole script, and the operator killed (-9) in the
+middle of the surge.
 """
 
 from __future__ import annotations
@@ -44,13 +44,8 @@ def demo(folder: Path, *options: str) -> Run:
 
 
 @pytest.fixture(scope="module")
-def plain_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return demo(tmp_path_factory.mktemp("demo"), "--duration", "30", "--rate", "20")
-
-
-@pytest.fixture(scope="module")
-def chaos_run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return demo(tmp_path_factory.mktemp("chaos"), "--duration", "20", "--rate", "16", "--chaos", "operator")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    return demo(tmp_path_factory.mktemp("demo"), "--duration", "40", "--chaos", "operator")
 
 
 def fault(run: Run, kind: str) -> dict[str, Any]:
@@ -58,68 +53,66 @@ def fault(run: Run, kind: str) -> dict[str, Any]:
     return dict(found)
 
 
-def test_nothing_is_lost_needlessly_and_the_exit_code_says_so(plain_run: Run) -> None:
-    assert plain_run.report["counts"]["lostNeedlessly"] == 0, plain_run.text
-    assert plain_run.code == plain_run.report["exitCode"] == 0, plain_run.text
-    assert plain_run.report["counts"]["requests"] > 300
-    assert plain_run.report["endedByThemselves"] == []
+def test_nothing_is_lost_needlessly_and_the_exit_code_says_so(run: Run) -> None:
+    assert run.report["counts"]["lostNeedlessly"] == 0, run.text
+    assert run.code == run.report["exitCode"] == 0, run.text
+    assert run.report["counts"]["requests"] > 300
+    assert run.report["endedByThemselves"] == []
 
 
-def test_the_report_meets_its_documented_schema(plain_run: Run, chaos_run: Run) -> None:
-    for run in (plain_run, chaos_run):
-        jsonschema.validate(run.report, schema())
+def test_the_report_meets_its_documented_schema(run: Run) -> None:
+    jsonschema.validate(run.report, schema())
 
 
-def test_a_killed_engine_gets_no_weight_and_the_history_says_why(plain_run: Run) -> None:
-    killed = fault(plain_run, "killed")
+def test_a_killed_engine_gets_no_weight_and_the_history_says_why(run: Run) -> None:
+    killed = fault(run, "killed")
     assert killed["shareBefore"] > 0.02
     assert killed["shareAfter"] == 0
     assert killed["correctedAfter"] is not None
     causes = [
         change["causes"]
-        for change in plain_run.report["changes"]
+        for change in run.report["changes"]
         if killed["at"] < change["at"] <= killed["until"] and any(KILLED in move for move in change["moves"])
     ]
-    assert any(cause.get("health", 0) + cause.get("capacity", 0) > 50 for cause in causes), plain_run.text
+    assert any(cause.get("health", 0) + cause.get("capacity", 0) > 50 for cause in causes), run.text
 
 
-def test_a_restored_engine_gets_weight_again(plain_run: Run) -> None:
-    restored = fault(plain_run, "restored")
+def test_a_restored_engine_gets_weight_again(run: Run) -> None:
+    restored = fault(run, "restored")
     assert restored["shareBefore"] == 0
     assert restored["shareAfter"] > 0.02
 
 
-def test_a_slow_engine_gets_less(plain_run: Run) -> None:
-    slow = fault(plain_run, "slow")
-    assert slow["shareAfter"] < 0.8 * slow["shareBefore"], plain_run.text
+def test_a_slow_engine_gets_less(run: Run) -> None:
+    slow = fault(run, "slow")
+    assert slow["shareAfter"] < 0.8 * slow["shareBefore"], run.text
     assert slow["target"] == SLOWED
 
 
-def test_every_request_that_was_answered_names_an_engine_of_the_tables(plain_run: Run) -> None:
-    engines = {path.stem.partition("-")[2] for path in (plain_run.folder / "manifests").glob("inferenceengine-*")}
+def test_every_request_that_was_answered_names_an_engine_of_the_tables(run: Run) -> None:
+    engines = {path.stem.partition("-")[2] for path in (run.folder / "manifests").glob("inferenceengine-*")}
     assert len(engines) == 7
-    for frontend in plain_run.report["frontends"]:
+    for frontend in run.report["frontends"]:
         assert set(frontend["answeredBy"]) <= engines
         assert abs(sum(frontend["weights"].values()) - 1) < 1e-3
 
 
-def test_progress_and_faults_are_told_in_plain_lines(plain_run: Run) -> None:
+def test_progress_and_faults_are_told_in_plain_lines(run: Run) -> None:
     for words in ("requests/s", "-> revision", f"{KILLED}: killed", "good: none of", "TTFT p50/p95/p99"):
-        assert words in plain_run.text
-    assert "Traceback" not in plain_run.text
+        assert words in run.text
+    assert "Traceback" not in run.text
 
 
-def test_the_manifests_are_those_that_plan_takes(plain_run: Run) -> None:
-    argv = (*PROGRAM, "plan", "-f", str(plain_run.folder / "manifests"), "-o", "json")
+def test_the_manifests_are_those_that_plan_takes(run: Run) -> None:
+    argv = (*PROGRAM, "plan", "-f", str(run.folder / "manifests"), "-o", "json")
     done = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     (policy,) = json.loads(done.stdout)["policies"]
     assert policy["shed"] == 0
 
 
-def test_no_process_is_left(plain_run: Run, chaos_run: Run) -> None:
-    for run in (plain_run, chaos_run):
-        assert belonging_to(run.folder) == []
+def test_no_process_is_left(run: Run) -> None:
+    assert belonging_to(run.folder) == []
 
 
 def read(path: Path) -> bytes:
@@ -129,19 +122,19 @@ def read(path: Path) -> bytes:
         return b""
 
 
-def test_routers_go_on_while_the_operator_is_dead_and_it_continues_where_it_was(chaos_run: Run) -> None:
-    chaos = chaos_run.report["chaos"]
+def test_routers_go_on_while_the_operator_is_dead_and_it_continues_where_it_was(run: Run) -> None:
+    chaos = run.report["chaos"]
     assert chaos["requestsMeanwhile"] > 5
     assert chaos["failedMeanwhile"] == 0
     assert chaos["termAfter"] == chaos["termBefore"] + 1
-    assert chaos["firstRevisionAfter"] is not None, chaos_run.text
+    assert chaos["firstRevisionAfter"] is not None, run.text
     assert chaos["firstRevisionAfter"] >= chaos["revisionBefore"]
     assert chaos["historyKept"]
-    assert chaos_run.code == 0, chaos_run.text
+    assert run.code == 0, run.text
 
 
-def test_its_status_still_holds_changes_from_before_and_after(chaos_run: Run) -> None:
-    path = chaos_run.folder / "state" / "status" / "routingpolicy-inference-chat.yaml"
+def test_its_status_still_holds_changes_from_before_and_after(run: Run) -> None:
+    path = run.folder / "state" / "status" / "routingpolicy-inference-chat.yaml"
     history = yaml.safe_load(path.read_text())["status"]["history"]
     assert len(history) >= 2
 
@@ -151,7 +144,6 @@ def test_its_status_still_holds_changes_from_before_and_after(chaos_run: Run) ->
     ("number", "code"),
     [
         pytest.param(signal.SIGINT, 130, id="ctrl-c"),
-        pytest.param(signal.SIGTERM, 143, id="terminated"),
         pytest.param(signal.SIGKILL, -signal.SIGKILL, id="kill-9"),
     ],
 )

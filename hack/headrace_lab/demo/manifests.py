@@ -21,7 +21,12 @@ from headrace_lab.workload.requests import BATCH, INTERACTIVE, Request, Workload
 MAX_ATTEMPTS = 3
 
 
-def engine(site: EngineSite, urls: Sequence[str]) -> dict[str, Any]:
+def brief(seconds: float, duration: float) -> str:
+    """A time constant made for a run of a minute, shortened with a shorter one, as a duration."""
+    return f"{round(1000 * seconds * min(1.0, duration / 60.0))}ms"
+
+
+def engine(site: EngineSite, urls: Sequence[str], duration: float) -> dict[str, Any]:
     """The InferenceEngine of a simulated engine."""
     return {
         "apiVersion": API_VERSION,
@@ -33,7 +38,7 @@ def engine(site: EngineSite, urls: Sequence[str]) -> dict[str, Any]:
             "location": {"region": site.region},
             "runtime": "vLLM",
             **declared(site.hardware, mix=LONG_PROMPTS),
-            "rampUp": "5s",
+            "rampUp": brief(5, duration),
         },
     }
 
@@ -62,6 +67,8 @@ def policy(spec: WorkloadSpec, requests: Sequence[Request], trips: Mapping[tuple
                     for here, there in combinations(regions, 2)
                 ]
             },
+            # At a few requests a second chance alone changes demand by a tenth; what gains less than 1 % may stay.
+            "objective": {"deadbandPermille": 10},
             "affinity": {"keys": [{"header": "x-session-id"}]},
             "protection": {
                 "retry": {"maxAttempts": MAX_ATTEMPTS},
@@ -72,14 +79,20 @@ def policy(spec: WorkloadSpec, requests: Sequence[Request], trips: Mapping[tuple
     }
 
 
-def operator_config(routers: Mapping[str, str]) -> dict[str, Any]:
+def operator_config(routers: Mapping[str, str], duration: float) -> dict[str, Any]:
     """The operator's configuration; faster than its defaults, because a demo's fault lasts seconds, not hours."""
     return {
         "tick": "1s",
         "scrape": {"interval": "1s", "timeout": "800ms"},
         "routers": [{"frontend": name, "urls": [url]} for name, url in routers.items()],
         "liveness": {"refused": 2},
-        "penalty": {"after": "4s", "window": "6s", "minRequests": 8, "recoverAfter": "5s", "recoverStep": "2s"},
+        "penalty": {
+            "after": brief(4, duration),
+            "window": brief(6, duration),
+            "minRequests": 8,
+            "recoverAfter": brief(5, duration),
+            "recoverStep": brief(2, duration),
+        },
     }
 
 
@@ -91,9 +104,9 @@ def texts(resources: Sequence[dict[str, Any]]) -> dict[str, str]:
     }
 
 
-def fleet_manifests(urls: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+def fleet_manifests(urls: Mapping[str, Sequence[str]], duration: float) -> list[dict[str, Any]]:
     """All engines' manifests; ``urls`` by engine name."""
-    return [engine(site, urls[site.name]) for site in ENGINES]
+    return [engine(site, urls[site.name], duration) for site in ENGINES]
 
 
 def _demand(spec: WorkloadSpec, requests: Sequence[Request], share: float) -> dict[str, Any]:

@@ -7,6 +7,7 @@ half-readable is skipped and read again: files are renamed into place, so the ne
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ from headrace_api.table import TABLE_KEY, WEIGHT_TOTAL, ModelRoutes, RoutingTabl
 from headrace_lab.demo.fleet import NAMESPACE, POLICY
 
 WEIGHTS_CHANGED = "WeightsChanged"  # the Event whose message is a line of history
+_TIME = re.compile(r"^\d{4}-\d{2}-\d{2}T\S+ ")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -48,6 +50,7 @@ class Observer:
     """Everything published so far, in order; call ``poll`` often.
 
     Lines of history stand in Events at once and in status a little later; both are read, so that none is missed.
+    history: line without its time -> when it was first seen.
     """
 
     def __init__(self, state: Path, frontends: Sequence[str], began: float) -> None:
@@ -92,7 +95,7 @@ class Observer:
                 continue
             self._told[name] = count
             if reason == WEIGHTS_CHANGED:
-                self.history.setdefault(message, at)
+                self.history.setdefault(untimed(message), at)
             else:
                 self.events.append(OperatorEvent(at, reason, message))
 
@@ -113,7 +116,7 @@ class Observer:
             self._seen.pop(self._status_path, None)
             return
         for line in reversed(self.status.get("history", ())):
-            self.history.setdefault(line, self._since(self._status_path))
+            self.history.setdefault(untimed(line), self._since(self._status_path))
 
     def _changed(self, path: Path) -> str | None:
         try:
@@ -125,6 +128,11 @@ class Observer:
             return None
         self._seen[path] = stamp
         return text
+
+
+def untimed(line: str) -> str:
+    """A line of history without its time, as it stands in Events."""
+    return _TIME.sub("", line)
 
 
 def _list_in(text: str | None) -> list[Any]:

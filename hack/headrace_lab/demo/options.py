@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 DEFAULT_DURATION = 60.0
-DEFAULT_RATE = 24.0  # requests/s over all front-ends: 2/3 of what the seven engines carry of this mix
-DEFAULT_DIVISOR = 4
+DEFAULT_RATE = 60.0  # requests/s over all front-ends: about 60 % of what the seven engines carry of this mix
+DEFAULT_DIVISOR = 8  # so that several hundred requests a fault tell a change of weights from chance
 
 
 class Options(NamedTuple):

@@ -57,11 +57,11 @@ class Plant:
             EnvironmentFailed: something did not start; the message shows its log.
         """
         urls = await self._start_engines(fleet_spec(trips, spec.block_tokens))
-        resources = [*manifests.fleet_manifests(urls), manifests.policy(spec, requests, trips)]
+        resources = [*manifests.fleet_manifests(urls, spec.duration), manifests.policy(spec, requests, trips)]
         for name, text in manifests.texts(resources).items():
             (self.manifests / name).write_text(text, encoding="utf-8")
         await asyncio.gather(*(self._start_router(frontend.name) for frontend in FRONTENDS))
-        await self._start_operator()
+        await self._start_operator(spec.duration)
         await self._tables_arrived()
 
     async def _start_engines(self, spec: Mapping[str, Any]) -> dict[str, list[str]]:
@@ -85,9 +85,10 @@ class Plant:
         ready = await child.ready(ROUTER_READY)
         self.routers[frontend], self._admins[frontend] = ready[1], ready[2]
 
-    async def _start_operator(self) -> None:
+    async def _start_operator(self, duration: float) -> None:
         config = self.folder / "operator.yaml"
-        config.write_text(yaml.safe_dump(manifests.operator_config(self._admins), sort_keys=False), encoding="utf-8")
+        settings = manifests.operator_config(self._admins, duration)
+        config.write_text(yaml.safe_dump(settings, sort_keys=False), encoding="utf-8")
         self._operator = await self.children.start(
             "operator",
             _headrace("run", "--standalone", str(self.manifests), "--state", str(self.state), "--config", str(config)),

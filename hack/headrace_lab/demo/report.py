@@ -78,7 +78,7 @@ class ChangeReport(ReportStruct, frozen=True, kw_only=True):
     revision: int
     causes: Annotated[dict[str, float], Meta(description="Cause -> percent.")]
     moves: Annotated[list[str], Meta(description="The largest moves, one sentence each.")]
-    text: Annotated[str, Meta(description="The operator's own line of history.")]
+    text: Annotated[str, Meta(description="The operator's own line of history, without its time.")]
 
 
 class EventReport(ReportStruct, frozen=True, kw_only=True):

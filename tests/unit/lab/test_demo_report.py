@@ -274,9 +274,10 @@ def test_the_observer_sees_each_publication_once_and_survives_rubbish(tmp_path: 
     status.write_text("status: [half")
     assert [publication.revision for publication in observer.poll()] == [7]
     assert observer.poll() == []
-    status.write_text("status: {history: ['x rev 7: demand 100 %', 'x rev 6: policy 100 %'], why: [a]}")
+    lines = ["2026-11-29T20:05:20Z rev 7: demand 100 %", "2026-11-29T20:05:10Z rev 6: policy 100 %"]
+    status.write_text(json.dumps({"status": {"history": lines, "why": ["a"]}}))
     observer.poll()
-    assert list(observer.history) == ["x rev 6: policy 100 %", "x rev 7: demand 100 %"]
+    assert list(observer.history) == ["rev 6: policy 100 %", "rev 7: demand 100 %"]
     assert observer.status["why"] == ["a"]
 
 
@@ -289,18 +290,18 @@ def test_events_are_told_once_and_history_is_in_them_at_once(tmp_path: Path) -> 
     observer = Observer(tmp_path, [], began=0.0)
     path = tmp_path / "events.yaml"
     first = [
-        event("a", 1, "WeightsChanged", "x rev 1: demand 100 %"),
+        event("a", 1, "WeightsChanged", "rev 1: demand 100 %"),
         event("b", 1, "EnginePenalized", "slow"),
         event("c", 1, "EnginePenalized", "the same of the engine itself", kind="InferenceEngine"),
         {"metadata": "rubbish"},
     ]
     path.write_text(json.dumps({"items": first}))
     observer.poll()
-    path.write_text(json.dumps({"items": [event("a", 2, "WeightsChanged", "x rev 2: health 100 %"), *first[1:]]}))
+    path.write_text(json.dumps({"items": [event("a", 2, "WeightsChanged", "rev 2: health 100 %"), *first[1:]]}))
     os.utime(path, (5, 5))
     observer.poll()
-    assert list(observer.history) == ["x rev 1: demand 100 %", "x rev 2: health 100 %"]
-    assert observer.history["x rev 2: health 100 %"] == 5
+    assert list(observer.history) == ["rev 1: demand 100 %", "rev 2: health 100 %"]
+    assert observer.history["rev 2: health 100 %"] == 5
     assert [(told.reason, told.message) for told in observer.events] == [("EnginePenalized", "slow")]
     path.write_text("items: [half")
     assert observer.poll() == []

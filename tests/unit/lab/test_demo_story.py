@@ -11,7 +11,7 @@ from headrace_lab.demo import manifests
 from headrace_lab.demo.changes import changes, moves
 from headrace_lab.demo.corrections import correction_time, engine_share, weights_at
 from headrace_lab.demo.fleet import ENGINES, SAME_REGION, fleet_spec, region_of, round_trip
-from headrace_lab.demo.observe import Publication
+from headrace_lab.demo.observe import Publication, untimed
 from headrace_lab.demo.script import SURGE_FACTOR, Fault, script
 from headrace_lab.engine.fleet import parse_spec
 from headrace_lab.workload import traces
@@ -130,8 +130,8 @@ def test_no_reaction_is_no_correction() -> None:
 
 def test_changes_join_history_with_its_tables() -> None:
     history = {
-        history_line("2026-11-29T12:00:14Z", 3, (("demand", 80), ("health", 20)), ["a: x 30 % -> 10 %"]): 15.0,
-        history_line("2026-11-29T12:00:12Z", 2, (("settling", 100),), []): 15.0,
+        untimed(history_line("2026-11-29T12:00:14Z", 3, (("demand", 80), ("health", 20)), ["a: x 30 % -> 10 %"])): 15.0,
+        untimed(history_line("2026-11-29T12:00:12Z", 2, (("settling", 100),), [])): 15.0,
     }
     joined = changes(history, STORY)
     assert [change.revision for change in joined] == [2, 3]
