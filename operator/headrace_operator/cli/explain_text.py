@@ -56,7 +56,7 @@ def _source(source: Source, told: Explanation, style: Style) -> list[str]:
 
 
 def _row(one: Candidate, *, refusing: bool) -> list[str]:
-    """One candidate; where demand is refused the price of an engine is that of refusing, and says nothing of latency."""
+    """One candidate; where demand is refused, the price of an engine is that of refusing and no latency."""
     return [
         plain_text(one.engine),
         percent(one.weight) if one.weight >= LEAST_WEIGHT else "-",

@@ -90,6 +90,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.base is not None:
             base = base_plan(arguments.base, arguments.files, arguments.namespace, arguments.signals, inputs.at)
             plan = compared_with(plan, base)
+    faults += plan.refused
     print("".join(f"{fault}\n" for fault in (*inputs.notices, *faults)), end="", file=sys.stderr)
     _print(plan, arguments.output, compared=arguments.previous is not None or arguments.base is not None)
     failed = _written(plan, arguments.tables)

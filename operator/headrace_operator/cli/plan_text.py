@@ -21,8 +21,9 @@ def plan_lines(report: PlanReport, style: Style, *, compared: bool) -> list[str]
     """The whole plan; ``compared``: show what stood before."""
     lines: list[str] = []
     for policy in report.policies:
-        lines += [_head(policy, style), ""]
-        lines += _routes(policy, style, compared=compared)
+        lines.append(_head(policy, style))
+        if policy.frontends:
+            lines += ["", *_routes(policy, style, compared=compared)]
         if policy.engines:
             lines += ["", *_engines(policy, style)]
         if policy.why:

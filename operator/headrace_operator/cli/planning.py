@@ -36,13 +36,14 @@ GIT_SECONDS: Final = 60.0
 
 
 class Plan(NamedTuple):
-    """A plan. tables: (ConfigMap's name, table) of Enforce policies, sorted."""
+    """A plan. tables: (ConfigMap's name, table) of Enforce policies, sorted. refused: policies without a plan."""
 
     snapshot: Snapshot
     results: tuple[ComponentResult, ...]
     report: PlanReport
     tables: tuple[tuple[str, RoutingTable], ...]
     too_large: tuple[TableTooLarge, ...]
+    refused: tuple[str, ...] = ()
 
 
 def make_plan(inputs: Inputs, previous: Sequence[RoutingTable]) -> Plan:
@@ -54,7 +55,13 @@ def make_plan(inputs: Inputs, previous: Sequence[RoutingTable]) -> Plan:
     reliefs = [_relief(snapshot, result, results) for result in results]
     report = plan_report(snapshot, results, seconds=round(took, 6), reliefs=reliefs)
     tables, oversized = _tables(snapshot, results)
-    return Plan(snapshot, results, report, tables, oversized)
+    refused = tuple(
+        f"{name}: {result.solution.message}"
+        for result in results
+        if result.strategy == "Feedback"
+        for name in result.policies
+    )
+    return Plan(snapshot, results, report, tables, oversized, refused)
 
 
 def _relief(snapshot: Snapshot, result: ComponentResult, results: tuple[ComponentResult, ...]) -> Relief | None:

@@ -46,8 +46,11 @@ def _used(book: Book, route: RouteResult, used: Sequence[RouteResult]) -> str:
         return f"{place}; full: {full_text(book, route.engine)}"
     if not nearer:
         equal = [other for other in others if abs(other.unloaded - route.unloaded) <= SAME_SECONDS and other in used]
-        return "fastest" + (f", level with {_names(equal)}" if equal else "; has room")
-    return f"takes what {_names(nearer)} can't; {_behind(route, nearer)}{_next_best(book, route)}"
+        return f"fastest{f', level with {_names(equal)}' if equal else ''}; {_room(book, route)}"
+    brimming = [other for other in nearer if book.full(other.engine)]
+    if brimming:
+        return f"takes what {_names(brimming)} can't; {_behind(route, nearer)}{_next_best(book, route)}"
+    return f"relieves {_busiest(book, nearer)}; idle it is {_behind(route, nearer)}"
 
 
 def _at_brim(book: Book, route: RouteResult) -> bool:
@@ -57,6 +60,18 @@ def _at_brim(book: Book, route: RouteResult) -> bool:
 def _behind(route: RouteResult, nearer: Sequence[RouteResult]) -> str:
     fastest = min(nearer, key=lambda other: (other.unloaded, other.engine))
     return f"{latency(route.unloaded - fastest.unloaded)} slower than {short(fastest.engine)}"
+
+
+def _room(book: Book, route: RouteResult) -> str:
+    """What the load of an engine that is not full costs a request."""
+    queue = book.cost(route) - route.unloaded
+    return f"its load adds {latency(queue)}" if queue > SAME_SECONDS else "has room"
+
+
+def _busiest(book: Book, routes: Sequence[RouteResult]) -> str:
+    """The faster engine whose load makes this one worth while, and what that load costs."""
+    busiest = max(routes, key=lambda route: (book.cost(route) - route.unloaded, route.engine))
+    return f"{short(busiest.engine)}, whose load adds {latency(book.cost(busiest) - busiest.unloaded)}"
 
 
 def _names(routes: Sequence[RouteResult]) -> str:

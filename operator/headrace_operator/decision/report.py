@@ -165,12 +165,12 @@ def plan_report(
         policies += [_policy(book, book.policies[name], totals, relief) for name in result.policies]
     return PlanReport(
         solver=PlanSolver(
-            status=_worst([result.solution.status for result in results]),
+            status=_worst([result.solution.status for result in results if result.strategy != "Feedback"]),
             objective=exact(sum(result.solution.objective for result in results)),
             seconds=seconds,
         ),
         policies=tuple(sorted(policies, key=lambda policy: (policy.namespace, policy.name))),
-        notes=snapshot.notes,
+        notes=(*snapshot.notes, *(f"{one.name}: {one.state}" for one in snapshot.states if one.state != "Fresh")),
     )
 
 

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace_api.status import MAX_WHY, MAX_WHY_TEXT, clip
-from headrace_operator.decision.book import Book, label, short
+from headrace_operator.decision.book import FULL_TOLERANCE, Book, label, short
 from headrace_operator.decision.reasons import SAME_SECONDS, full_text, route_reason
 from headrace_operator.decision.text import fitted, latency, listed, percent, plain, plural, rate
 from headrace_operator.decision.what_if import Relief
+from headrace_operator.optimizer.solution import EngineResult
 from headrace_operator.snapshot.model import EngineState, PolicyState
 
 UNUSED_SENTENCES: Final = 8
@@ -24,6 +25,8 @@ FULL_SENTENCES: Final = 8
 def why(book: Book, policy: PolicyState, relief: Relief | None = None) -> tuple[str, ...]:
     """Sentences for one policy of a component, at most MAX_WHY of MAX_WHY_TEXT characters."""
     parts: list[str] = []
+    if book.solution.status == "Failed":
+        parts.append(book.solution.message)
     parts += _break_glass(book, policy)
     parts += _shortage(book, policy)
     parts += [relief_text(relief)] if relief else []
@@ -121,12 +124,16 @@ def _full(book: Book, policy: PolicyState) -> list[str]:
         if not book.full(name):
             continue
         engine = book.engines[name]
-        target = policy.spec.objective.target_utilization_percent
-        at = "at target" if target is not None and engine.soft < engine.capacity else "full"
-        found.append(
-            (engine.price * engine.mean_work, f"{short(name)} {at}: {full_text(book, name)}{_worth(book, name)}")
-        )
+        sentence = f"{short(name)} {_how_full(engine)}: {full_text(book, name)}{_worth(book, name)}"
+        found.append((engine.price * engine.mean_work, sentence))
     return _most(found, FULL_SENTENCES, "full engine")
+
+
+def _how_full(engine: EngineResult) -> str:
+    """Full, or at or above the load that balancing aims at."""
+    if engine.soft >= engine.capacity * (1 - FULL_TOLERANCE):
+        return "full"
+    return "at target" if engine.load <= engine.soft * (1 + FULL_TOLERANCE) else "above target"
 
 
 def _worth(book: Book, name: str) -> str:
@@ -175,7 +182,8 @@ def _excluded(book: Book, policy: PolicyState) -> list[str]:
     whole = {label(source, book) for source in book.of_policy(policy.id)}
     parts: list[str] = []
     for (_, message), concerned in sorted(grouped.items()):
-        place = "" if concerned == whole else f" (for {listed(sorted(concerned))})"
+        told = concerned == whole or all(name in message for name in concerned)
+        place = "" if told else f" (for {listed(sorted(concerned))})"
         parts.append(f"{message}{place}")
     return parts
 

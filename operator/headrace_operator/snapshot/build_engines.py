@@ -91,7 +91,7 @@ def _state(
         ready_origin=origin,
         alive=signal.alive is not False,
         state="Draining" if drained else engine.spec.state,
-        message=f"drained {drain.message}" if drained else "",
+        message=f"{engine.metadata.name} is drained {drain.message}" if drained else "",
         penalty=_factor(name, "penalty", signal.penalty, notes),
         ramp=_factor(name, "ramp", signal.ramp, notes),
         trim=_factor(name, "trim", signal.trim, notes),

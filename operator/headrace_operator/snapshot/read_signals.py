@@ -96,7 +96,8 @@ def _without_unmeasurable(
         number = value.get("value") if isinstance(value, Mapping) else None
         if isinstance(number, int | float) and not measurable(number):
             who = " ".join(str(entry.get(key, "?")) for key in keys)
-            unknown.append(SignalStatus(name=f"{field} of {who}: {number} is no measurement", state="Unknown"))
+            what = "engine" if keys == ("engine",) else "demand" if required == "requestsPerSecond" else "round trip"
+            unknown.append(SignalStatus(name=f"{what} {who} {field} ({number})", state="Unknown"))
             if field == required:
                 return None
         else:
