@@ -92,7 +92,7 @@ def _field_hint(name: str, properties: Schema) -> str:
 
 
 def _meaning(schema: Schema) -> str:
-    text = str(schema.get("description", schema["type"]))
+    text = str(schema.get("description") or schema.get("type"))
     return text[0].lower() + text[1:].rstrip(".")
 
 
