@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +43,18 @@ def in_flight(router: Router) -> int:
     return sum(count for _, _, count in router.selector.in_flight())
 
 
-async def until(condition: Any, seconds: float = 20.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait for a plain condition, with a bound."""
     end = time.monotonic() + seconds
     while not condition():
+        assert time.monotonic() < end, "the condition did not come true"
+        await asyncio.sleep(0.01)
+
+
+async def until_async(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
+    """The same for a condition that has to ask."""
+    end = time.monotonic() + seconds
+    while not await condition():
         assert time.monotonic() < end, "the condition did not come true"
         await asyncio.sleep(0.01)
 
@@ -89,7 +97,7 @@ class Process:
 
 
 @asynccontextmanager
-async def router_process(*arguments: str) -> AsyncIterator[Process]:
+async def router_process(*arguments: str, stdout: Any = None) -> AsyncIterator[Process]:
     """``headrace router`` with free ports; killed at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -101,6 +109,7 @@ async def router_process(*arguments: str) -> AsyncIterator[Process]:
         "--admin",
         "127.0.0.1:0",
         *arguments,
+        stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
     )
     said: list[str] = []

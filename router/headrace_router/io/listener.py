@@ -127,6 +127,7 @@ class Listener(web.Server):
         return Connection(self, loop=asyncio.get_running_loop(), **self._kwargs)
 
     def close_idle(self) -> None:
-        """Close connections without a request; the others close after theirs."""
+        """Close idle connections; busy ones close after their request, those just made after their first."""
         for connection in self.connections:
-            connection.close()
+            if connection._request_count:
+                connection.close()
