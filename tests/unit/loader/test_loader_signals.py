@@ -1,0 +1,90 @@
+"""The loader as a whole: targets from resources, signals with states that do not wobble."""
+
+from __future__ import annotations
+
+from headrace_operator.loader.config import OperatorConfig, RoutersConfig
+from headrace_operator.loader.loader import Loader, targets
+from headrace_operator.loader.source import DemandKey, EngineTarget, RouterCounts, RouterTarget, TargetSample
+from headrace_operator.snapshot.signals import Factor, SignalStatus
+from support.engine_manifests import engine, policy
+
+CONFIG = OperatorConfig(routers=(RoutersConfig(frontend="fe-a", urls=("http://r:1", "http://r:2")),))
+
+
+def test_targets() -> None:
+    models = [{"name": "m", "servedName": "org/m", "adapters": ["legal"]}]
+    found = targets([engine("a", "http://e:1", models=models), engine("b", state="Disabled")], CONFIG)
+    assert [(target.url, type(target)) for target in found] == [
+        ("http://e:1", EngineTarget),
+        ("http://r:1", RouterTarget),
+        ("http://r:2", RouterTarget),
+    ]
+    first = found[0]
+    assert isinstance(first, EngineTarget)
+    assert first.models == {"org/m", "legal"}
+
+
+def offered(at: float, count: float) -> list[TargetSample]:
+    counts = RouterCounts(offered={DemandKey("inf/chat", "m", "default"): count})
+    return [TargetSample(RouterTarget("fe-a", url), at, "Read", counts=counts) for url in ("http://r:1", "http://r:2")]
+
+
+def test_signals() -> None:
+    loader = Loader(CONFIG)
+    found = loader.configure([engine("a", "http://e:1"), engine("b")], [policy()], CONFIG)
+    read = TargetSample(found[0], 10.0, "Read", {"running": 2.0})
+    loader.observe([read, *offered(10.0, 0.0), *offered(20.0, 50.0)])
+    signals = loader.signals(20.0, 1_000_020.0)
+    assert signals.at == "1970-01-12T13:47:00Z"
+    assert [(one.policy, one.frontend, one.requests_per_second.value) for one in signals.demand] == [
+        ("inf/chat", "fe-a", 10.0)
+    ]
+    assert signals.routers == (("fe-a", 2),)
+    assert [one.engine for one in signals.engines] == ["inf/a", "inf/b"]
+    assert signals.states == (
+        SignalStatus(name="engine inf/a", state="Fresh", since="1970-01-12T13:47:00Z"),
+        SignalStatus(name="engine inf/b", state="Unknown", since="1970-01-12T13:47:00Z"),
+        SignalStatus(name="demand inf/chat fe-a m", state="Fresh", since="1970-01-12T13:47:00Z"),
+    )
+    assert loader.engine_since("inf/a") == "1970-01-12T13:47:00Z"
+    assert loader.engine_since("inf/ghost") == ""
+
+
+def test_states_keep_the_time_of_their_change() -> None:
+    """Case STS-01: what does not change must not be written anew, however the two clocks drift.
+
+    https://github.com/strimzi/strimzi-kafka-operator/issues/13079
+    """
+    loader = Loader(CONFIG)
+    loader.configure([engine("a")], [], CONFIG)
+    first = loader.signals(20.0, 1_000_020.0).states
+    assert [loader.signals(20.0 + age, 1_000_020.7 + age).states for age in (5, 10)] == [first, first]
+
+
+def test_mass_loss_is_named() -> None:
+    loader = Loader(CONFIG)
+    found = loader.configure([engine("a", "http://e:1")], [policy()], CONFIG)
+    loader.observe([TargetSample(found[0], float(at), "Refused", problem="refused") for at in range(3)])
+    assert (
+        SignalStatus(name="mass loss: over half of m seems dead; held", state="Held") in loader.signals(3.0, 3.0).states
+    )
+
+
+def test_restored_penalties() -> None:
+    loader = Loader(CONFIG)
+    loader.restore({"inf/a": Factor(value=0.4, reason="slow")}, 0.0)
+    loader.configure([engine("a")], [], CONFIG)
+    penalty = loader.signals(1.0, 1.0).engines[0].penalty
+    assert penalty is not None
+    assert (penalty.value, penalty.reason) == (0.4, "slow")
+
+
+def test_staleness_is_that_of_the_most_patient_policy() -> None:
+    loader = Loader(CONFIG)
+    found = loader.configure(
+        [engine("a", "http://e:1")], [policy(), policy("slow", staleness={"hold": "10m", "degrade": "20m"})], CONFIG
+    )
+    loader.observe([TargetSample(found[0], 0.0, "Read", {"running": 2.0})])
+    assert loader.signals(500.0, 500.0).states[0].state == "Fresh"
+    loader.configure([engine("a", "http://e:1")], [policy()], CONFIG)
+    assert loader.signals(500.0, 500.0).states[0].state == "Unknown"
