@@ -25,12 +25,14 @@ SERVING = re.compile(r"headrace router: serving on (\S+), admin (\S+)")
 
 
 @asynccontextmanager
-async def router_in_loop(path: Path, table: RoutingTable | None = None, **settings: Any) -> AsyncIterator[Router]:
-    """A router on free ports that reads ``path``; ``table`` is written there first."""
+async def router_in_loop(
+    path: Path, table: RoutingTable | None = None, *, more: tuple[Path, ...] = (), **settings: Any
+) -> AsyncIterator[Router]:
+    """A router on free ports that reads ``path`` (and ``more``); ``table`` is written there first."""
     if table is not None:
         path.write_bytes(table_bytes(table))  # noqa: ASYNC240
     settings = {"drain_delay": 0.0, "grace": 0.0} | settings
-    router = Router(Settings((path,), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), **settings))
+    router = Router(Settings((path, *more), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), **settings))
     await router.start()
     try:
         yield router
