@@ -103,7 +103,8 @@ def row(engines: int, priced: bool) -> str:
     swap = time.perf_counter() - start_swap
     return (
         f"{engines:>6} {'yes' if priced else 'no':>6} {first:>9.1f} {warm:>8.2f} {keyless:>8.2f} "
-        f"{(parsed - start) * 1e3:>9.1f} {(built - parsed) * 1e3:>9.1f} {(installed - built) * 1e3:>8.1f} {swap * 1e3:>8.1f}"
+        f"{(parsed - start) * 1e3:>9.1f} {(built - parsed) * 1e3:>9.1f} "
+        f"{(installed - built) * 1e3:>8.1f} {swap * 1e3:>8.1f}"
     )
 
 

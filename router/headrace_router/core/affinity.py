@@ -49,7 +49,7 @@ class _Turn(msgspec.Struct):
 
 
 _TURNS: Final = msgspec.json.Decoder(list[_Turn])
-_SCALAR: Final = msgspec.json.Decoder(str | int | float | bool | None)
+_TEXT: Final = msgspec.json.Decoder(str | None)
 
 
 def lower_names(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
@@ -89,11 +89,7 @@ def _field_key(value: object) -> bytes:
     raw = bytes(value) if isinstance(value, msgspec.Raw) else str(value or "").encode("utf-8", "surrogateescape")
     if raw[:1] not in (b'"', b"n"):
         return b"" if raw in (b"{}", b"[]") else raw
-    try:
-        text = _SCALAR.decode(raw)
-    except msgspec.DecodeError:
-        return raw
-    return b"" if text is None else str(text).strip().encode("utf-8", "surrogateescape")
+    return (_TEXT.decode(raw) or "").strip().encode()
 
 
 def _opening_key(body: BodyFacts) -> bytes:

@@ -2,7 +2,8 @@
 
 On the request path. A body is hostile: only the named fields are decoded, whatever can't be is a client's error
 (400) and never an exception, and what an engine might read otherwise than we (a second ``model``) is refused. All
-other bytes pass on unchanged. NaN and Infinity are not JSON (RFC 8259, 6) and refused.
+other bytes pass on unchanged. NaN and Infinity are not JSON (RFC 8259, 6), half a surrogate pair is no text (8.2):
+both are refused.
 """
 
 from __future__ import annotations
@@ -219,12 +220,7 @@ def _model_spans(data: bytes) -> list[tuple[int, int]]:
 
 
 def _names_model(key: bytes) -> bool:
-    if b"\\" not in key:
-        return key == b'"model"'
-    try:
-        return _TEXT.decode(key) == "model"
-    except msgspec.DecodeError:
-        return False  # a lone surrogate: no engine reads that as model
+    return key == b'"model"' if b"\\" not in key else _TEXT.decode(key) == "model"
 
 
 def _value_end(data: bytes, at: int) -> int:

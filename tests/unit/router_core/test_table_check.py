@@ -140,6 +140,20 @@ def test_engines_behind_a_service_need_no_url() -> None:
     assert found.engines[0].urls == ()
 
 
+def test_a_table_with_everything_is_taken() -> None:
+    classes = [{"routes": [route("a", 10_000)], "shed": [{"priority": "low", "share": 0.5}]}] * 2
+    found = make_table(
+        {"a": 10_000},
+        classEdges=[600],
+        models=[{"model": "m", "classes": classes}],
+        priorities=[{"name": "low", "value": 1}, {"name": "high", "value": 2}],
+        affinity={"keys": [{"header": "x-session-id"}, {"field": "user"}, {"prefix": True}]},
+        paths=["/v1/rerank", "/v1/score"],
+        widenAfter=0.0,
+    )
+    assert found.paths == ("/v1/rerank", "/v1/score")
+
+
 def identity(**fields: Any) -> RoutingTable:
     return make_table({"a": 10_000}, identity={"uid": "u", "term": 2, "revision": 5, **fields})
 

@@ -1,0 +1,176 @@
+"""Reading a hostile body, and changing nothing but its model."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from headrace_router.core.body import MAX_DEPTH, MAX_DIGITS, BadBody, BodyFacts, field, needs, read_body, replace_model
+
+LONG_TALK = [{"role": "user", "content": 'say "model" and \\u006dodel ' * 40}] * 3
+
+
+def good(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts:
+    found = read_body(data, fields)
+    assert isinstance(found, BodyFacts), found
+    return found
+
+
+def bad(data: bytes) -> BadBody:
+    found = read_body(data)
+    assert isinstance(found, BadBody), found
+    return found
+
+
+def dumped(**values: Any) -> bytes:
+    return json.dumps({"model": "m", **values}).encode()
+
+
+def test_the_wanted_fields() -> None:
+    found = good(
+        dumped(stream=True, messages=[1, 2], temperature=0.5, session="s", store=False), frozenset({"session"})
+    )
+    assert (found.model, found.stream) == ("m", True)
+    assert bytes(found.messages) == b"[1, 2]"
+    assert bytes(found.prompt) == b""
+    assert bytes(found.store) == b"false"
+    session = field(found, "session")
+    assert not isinstance(session, str | bool | None)
+    assert bytes(session) == b'"s"'
+    assert field(found, "model") == "m"
+    assert field(found, "unasked") is None
+
+
+HOSTILE = {
+    "deep": (b'{"model":"m","x":' + b"[" * 1500 + b"]" * 1500 + b"}", "deep"),
+    "deep in objects": (b'{"model":"m","x":' + b'{"a":' * 300 + b"1" + b"}" * 300 + b"}", "deep"),
+    "deeper than any stack": (b'{"model":"m","x":' + b"[" * 200_000 + b"]" * 200_000 + b"}", "deep"),
+    "huge number": (b'{"model":"m","seed":' + b"9" * 5000 + b"}", "digits"),
+    "huge fraction": (b'{"model":"m","seed":0.' + b"9" * 5000 + b"}", "digits"),
+    "two models": (b'{"model":"m","model":"z"}', "once"),
+    "two models, one escaped": (b'{"model":"m","mod\\u0065l":"z"}', "once"),
+    "two models around a talk": (
+        b'{"model":"m","messages":' + json.dumps(LONG_TALK).encode() + b',"model":"z"}',
+        "once",
+    ),
+    "nan": (b'{"model":"m","temperature":NaN}', "JSON"),
+    "infinity": (b'{"model":"m","temperature":-Infinity}', "JSON"),
+    "not utf-8": (b"\xff\xfe{{", "UTF-8"),
+    "not utf-8 inside": (b'{"model":"m","x":"\xc3("}', "UTF-8"),
+    "utf-16": ('{"model":"m"}'.encode("utf-16"), "UTF-8"),
+    "empty": (b"", "JSON"),
+    "cut": (b'{"model":"m"', "JSON"),
+    "list": (b"[]", "object"),
+    "text": (b'"m"', "object"),
+    "trailing": (b'{"model":"m"} {}', "JSON"),
+    "lone surrogate": (b'{"model":"\\ud800"}', "JSON"),
+    "comments": (b'{"model":"m"/* */}', "JSON"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_bodies_are_the_clients_error(name: str) -> None:
+    """SEC-05: 400 for each, never an exception. https://github.com/flop-labs/technocore-chat/issues/130"""
+    data, word = HOSTILE[name]
+    assert word in bad(data).message
+
+
+@pytest.mark.parametrize(
+    ("data", "param"),
+    [
+        (b"{}", "model"),
+        (b'{"model":null}', "model"),
+        (b'{"model":5}', "model"),
+        (b'{"model":""}', "model"),
+        (b'{"model":"' + b"m" * 300 + b'"}', "model"),
+        (b'{"model":"m","stream":"yes"}', "stream"),
+        (b'{"model":"m","stream":1}', "stream"),
+    ],
+)
+def test_the_wrong_field_is_named(data: bytes, param: str) -> None:
+    found = bad(data)
+    assert found.param == param
+    assert found.code == "invalid_body"
+
+
+def test_a_model_name_is_data() -> None:
+    """SEC-05: a line break in a name stays in the value; whoever logs it must escape it."""
+    assert good(b'{"model":"m\\nINFO fake line","messages":[]}').model == "m\nINFO fake line"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"model":"m","x":' + b"[" * (MAX_DEPTH - 1) + b"]" * (MAX_DEPTH - 1) + b"}",
+        dumped(x=[[[]]] * 500),
+        dumped(x="[" * 5000),
+        dumped(x="9" * 5000),
+        dumped(x='\\"[{' * 500),
+        dumped(x="[" * 500 + "9" * 5000),
+        b'{"model":"m","x":' + b"9" * (MAX_DIGITS - 1) + b"}",
+        dumped(stream=None),
+        dumped(tools=[{"model": "z", "deep": {"model": "y"}}]),
+        dumped(x="model"),
+        dumped(messages=LONG_TALK),
+        dumped(messages=LONG_TALK, x={"model": 1}),
+        dumped(metadata={"messages": [1]}, messages=LONG_TALK),
+        b'\n {\t"x" : {"model": 1} , "model"\n:\t"m" , "y":-1.5e3,"z":[null ,true]}\n',
+        b'{"mod\\u0065l":"m"}',
+        '{"model":"m","x":"grün 模型"}'.encode(),
+    ],
+)
+def test_harmless_bodies_that_look_odd(data: bytes) -> None:
+    assert good(data).model == "m"
+
+
+@pytest.mark.parametrize(
+    ("values", "shown"),
+    [
+        ({}, set()),
+        ({"tools": []}, set()),
+        ({"tools": None, "functions": []}, set()),
+        ({"tools": [{"type": "function"}]}, {"tools"}),
+        ({"functions": [{"name": "f"}]}, {"tools"}),
+        ({"messages": [{"role": "user", "content": 'an "image_url" in text'}]}, set()),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, {"vision"}),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, {"vision"}),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, {"vision"}),
+        ({"messages": [{"content": [{"type": "input_audio"}]}], "tools": [1]}, {"audio", "tools"}),
+    ],
+)
+def test_needs(values: dict[str, Any], shown: set[str]) -> None:
+    assert needs(good(dumped(**values))) == shown
+
+
+@pytest.mark.parametrize(
+    ("data", "after"),
+    [
+        (b'{"model":"m"}', b'{"model":"org/M"}'),
+        (
+            b' { "stream":true , "model" : "m\\n\\u0041" , "x":[ ] } ',
+            b' { "stream":true , "model" : "org/M" , "x":[ ] } ',
+        ),
+        (
+            b'{"x":{"model":"m"},"y":["model","m"],"model":"m"}',
+            b'{"x":{"model":"m"},"y":["model","m"],"model":"org/M"}',
+        ),
+        (b'{"a\\"model":"m","mod\\u0065l":"m"}', b'{"a\\"model":"m","mod\\u0065l":"org/M"}'),
+        (b'{"z":"]}\\\\","model":"m"}', b'{"z":"]}\\\\","model":"org/M"}'),
+        (b'{"n":-1.5e3,"t":true,"model":"m"}', b'{"n":-1.5e3,"t":true,"model":"org/M"}'),
+    ],
+)
+def test_only_the_models_value_changes(data: bytes, after: bytes) -> None:
+    assert replace_model(data, "org/M") == after
+
+
+def test_names_are_written_as_json() -> None:
+    changed = replace_model(b'{"model":"m"}', 'a"b\\c ü')
+    assert json.loads(changed) == {"model": 'a"b\\c ü'}
+
+
+@pytest.mark.parametrize("data", [b"{}", b'{"model":"a","model":"b"}', b'{"x":[1', b'{"x":{"model":"m"}}'])
+def test_bodies_that_were_never_accepted_are_a_bug(data: bytes) -> None:
+    with pytest.raises(ValueError, match="body"):
+        replace_model(data, "z")
