@@ -142,10 +142,8 @@ def _repeated(schema: Schema, items: list[Any], path: Path) -> Iterator[Finding]
 
 def _identity(schema: Schema, item: Any, names: Any) -> tuple[str, ...] | None:
     """What makes an entry the same as another; None when it has a fault of its own."""
-    if names:
-        parts = [item.get(name) for name in names] if isinstance(item, dict) else [None]
-    else:
-        parts = [item]
+    inside = item if isinstance(item, dict) else {}
+    parts = [inside.get(name) for name in names] or [item]
     texts = tuple(part for part in parts if isinstance(part, str))
     if len(texts) != len(parts):
         return None
