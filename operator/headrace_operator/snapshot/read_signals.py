@@ -94,7 +94,7 @@ def _without_unmeasurable(
     kept: dict[str, object] = {}
     for field, value in entry.items():
         number = value.get("value") if isinstance(value, Mapping) else None
-        if isinstance(number, int | float) and not measurable(number):
+        if isinstance(number, int | float) and not isinstance(number, bool) and not measurable(number):
             who = " ".join(str(entry.get(key, "?")) for key in keys)
             what = "engine" if keys == ("engine",) else "demand" if required == "requestsPerSecond" else "round trip"
             unknown.append(SignalStatus(name=f"{what} {who} {field} ({number})", state="Unknown"))
