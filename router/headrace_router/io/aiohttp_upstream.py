@@ -172,7 +172,7 @@ class AiohttpUpstream:
         sent = False
         try:
             response = await self._request(engine.session, address, request, connect)
-            sent = True
+            sent = response.status >= 200
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             message = str(error) or type(error).__name__
             if leg.transport is None:
@@ -185,6 +185,8 @@ class AiohttpUpstream:
                 if leg.transport is not None:
                     leg.transport.abort()
                 engine.leave()
+        if not sent:
+            raise Lost(f"answered {response.status} to a request that offers no other protocol", reused=False)
         return _Response(response, leg, engine, request.method)
 
     async def _request(

@@ -6,7 +6,7 @@ read where its head says enough. Of duplicate keys the last counts, as in the en
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,15 +42,18 @@ class Asked:
     client_retry: bool
 
 
-async def take_in(request: web.BaseRequest, route: Route, view: TableView, watch: Watch) -> Asked | Refusal:
-    """Read and understand a request.
+async def take_in(
+    request: web.BaseRequest, route: Route, current: Callable[[], TableView], watch: Watch
+) -> Asked | Refusal:
+    """Read and understand a request; ``current`` gives the view in force, which may change while the body comes.
 
     Raises:
         CancelledError: the client has left. Expired: the router shuts down.
     """
-    body = await _read(request, max(policy.table.limits.body for policy in view.policies), watch)
+    body = await _read(request, max(policy.table.limits.body for policy in current().policies), watch)
     if isinstance(body, Refusal):
         return body
+    view = current()
     facts = _facts(request, route, view, body)
     if isinstance(facts, Refusal):
         return facts

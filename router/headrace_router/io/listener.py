@@ -20,6 +20,10 @@ from headrace_router.io.answer import Answer
 from headrace_router.io.refusals import Refusal
 
 MAX_PIPELINED: Final = 64 * 1024
+# Seconds. Longer than common load balancers keep theirs (60 s, 600 s), or they would send on a closing connection.
+KEEP_ALIVE: Final = 620.0
+# Seconds of reading on after a refusal that didn't wait for the body, so that the client gets to see it.
+LINGERING: Final = 5.0
 MAX_HEAD_LINE: Final = 16 * 1024
 MAX_HEAD_FIELD: Final = 32 * 1024
 
@@ -37,6 +41,7 @@ class Connection(RequestHandler):
 
     def answer_to(self, request: web.BaseRequest) -> Answer:
         """The one answer of a request that this connection carries."""
+        self._pipelined = 0
         self._answering = Answer(
             self.transport,
             self._drain_helper,
@@ -54,8 +59,6 @@ class Connection(RequestHandler):
             if self._pipelined > MAX_PIPELINED:
                 self.close()
                 return
-        elif running is None:
-            self._pipelined = 0
         super().data_received(data)
 
     def _pause_reading_for_buffer(self) -> None:
@@ -118,7 +121,8 @@ class Listener(web.Server):
             auto_decompress=False,
             max_line_size=MAX_HEAD_LINE,
             max_field_size=MAX_HEAD_FIELD,
-            lingering_time=2.0,
+            lingering_time=LINGERING,
+            keepalive_timeout=KEEP_ALIVE,
             **settings,
         )
 

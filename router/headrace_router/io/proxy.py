@@ -108,7 +108,7 @@ class Proxy:
         if route.kind in (Kind.MODELS, Kind.MODEL):
             return _models(answer, route, view, entry.request_id)
         try:
-            asked = await take_in(request, route, view, watch)
+            asked = await take_in(request, route, lambda: self.selector.view, watch)
             if isinstance(asked, Refusal):
                 return asked
             return await self._route(request, asked, answer, watch, entry)

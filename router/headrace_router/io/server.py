@@ -94,6 +94,7 @@ class Router:
         self._listener = Listener(self.proxy.handle)
         self._server: asyncio.AbstractServer | None = None
         self._admin_runner: web.AppRunner | None = None
+        self._warned: set[str] = set()
         self._helpers: list[asyncio.Task[None]] = []
         self.address = ""
         self.admin_address = ""
@@ -104,10 +105,10 @@ class Router:
         self.ledger.prepare(view)
         self.upstream.retain(view.engines.keys())
         self.waiting.wake()
-        for conflict in view.conflicts:
-            log.warning("tables conflict: %s", conflict)
-        for said in _without_effect(view):
-            log.warning("%s has no effect yet", said)
+        warnings = {*(f"tables conflict: {text}" for text in view.conflicts), *_without_effect(view)}
+        for warning in sorted(warnings - self._warned):
+            log.warning(warning)
+        self._warned = warnings
 
     async def start(self) -> None:
         """Listen on both addresses and follow the tables.
@@ -208,15 +209,19 @@ def _url(address: tuple[object, ...]) -> str:
     return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
 
 
-def _without_effect(view: TableView) -> list[str]:
-    said = [f"staleness.widenAfter of {policy.key}" for policy in view.policies if policy.table.widen_after is not None]
-    for policy in view.policies:
-        for engine in policy.table.engines:
-            if engine.auth is not None:
-                said.append(f"endpoints.auth of {engine.id}")
-            if engine.tls is not None and engine.tls.ca_config_map is not None:
-                said.append(f"endpoints.tls.caFrom of {engine.id}")
-    return sorted(set(said))
+def _without_effect(view: TableView) -> set[str]:
+    """What a table asks for and this router doesn't do yet."""
+    fields = {
+        f"staleness.widenAfter of {policy.key}" for policy in view.policies if policy.table.widen_after is not None
+    }
+    for engine in (engine for policy in view.policies for engine in policy.table.engines):
+        if engine.auth is not None:
+            fields.add(f"endpoints.auth of {engine.id}")
+        if engine.tls is not None and engine.tls.ca_config_map is not None:
+            fields.add(f"endpoints.tls.caFrom of {engine.id}")
+        if engine.service is not None and not engine.urls:
+            fields.add(f"endpoints.service of {engine.id} without urls")
+    return {f"{field} has no effect yet" for field in fields}
 
 
 def log_to_stderr() -> None:

@@ -89,20 +89,21 @@ class Tables:
 
     async def check(self) -> None:
         """Read every file once; swap if anything is new."""
-        fresh = False
+        fresh: list[RoutingTable] = []
         for entry in self.followed:
             result = await asyncio.to_thread(self._read, entry)
             if isinstance(result, Unreadable):
                 await asyncio.sleep(SETTLE)
                 again = await asyncio.to_thread(self._read, entry)
                 result = result if isinstance(again, Same) else again
-            fresh |= self._judge(entry, result)
+            if self._judge(entry, result) and entry.table is not None:
+                fresh.append(entry.table)
         if not fresh:
             return
         applied = [entry.table for entry in self.followed if entry.table is not None]
         view = await asyncio.to_thread(build_view, applied, self._current())
         self._install(view)
-        for table in applied:
+        for table in fresh:
             log.info("table of %s: revision %d in use", table.policy, table.identity.revision)
 
     def _read(self, entry: Followed) -> Missing | Unreadable | Same | RoutingTable:

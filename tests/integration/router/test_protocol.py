@@ -80,9 +80,12 @@ async def test_headers_of_one_hop_end_here_in_both_directions(tmp_path: Path) ->
             "TE: trailers",
             "Proxy-Authorization: Basic eDp5",
         )
+        large = {"model": "m", "x": "y" * 300_000}
+        assert (await ask(router.address, post(large, "/v1/chat/completions", *offer))).status == 200
+        assert len(engine.requests[0].body) > 300_000
         answer = await ask(router.address, post(ASK, "/v1/chat/completions", *offer))
         assert answer.status == 200
-        assert engine.requests[0].body == b'{"model": "m"}'
+        assert engine.requests[1].body == b'{"model": "m"}'
         gone = ("Connection", "Upgrade", "HTTP2-Settings", "X-Hop", "TE", "Proxy-Authorization", "Keep-Alive")
         assert [name for name in gone if engine.requests[0].values(name)] == []
         assert [name for name in ("X-Hop-Back", "Keep-Alive", "Connection") if answer.values(name)] == []

@@ -1,17 +1,18 @@
 """Re-picks, budgeted retries, engines that are full, and what never is retried."""
 
 import asyncio
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from headrace_api.table import TableEjection, TableRetry
+from headrace_api.table import ShedShare, TableEjection, TableLimits, TableQueue, TableRetry, TableTimeouts
 from support.fake_engine import Exchange, FakeEngine, Script, answers
-from support.raw_client import ask, post
+from support.raw_client import RawClient, ask, post
 from support.router_process import in_flight, metric, router_in_loop, until
-from support.router_table import SESSION, EngineAt, routing_table
+from support.router_table import SESSION, EngineAt, routing_table, table_bytes
 
 ASK = {"model": "m"}
 GENEROUS = TableRetry(max_attempts=3, percent=100.0, min_per_second=100.0)
@@ -29,8 +30,6 @@ def says(status: str, body: bytes = b'{"error":{"message":"A busy"}}', *headers:
 
 @pytest.fixture
 def unused_port() -> Iterator[int]:
-    import socket
-
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))  # bound, not listening: connects are refused
         yield holder.getsockname()[1]
@@ -130,6 +129,50 @@ async def test_connects_that_fail_are_picked_anew_without_budget(tmp_path: Path,
             assert in_flight(router) == 0
 
 
+async def test_an_engine_that_black_holes_packets_costs_its_connect_limit_only(tmp_path: Path) -> None:
+    """SCA-02 (https://github.com/BerriAI/litellm/issues/12669): a connect that never completes is given up after the
+    connect limit and picked anew; other engines are unaffected."""
+    with socket.socket() as hole:
+        hole.bind(("127.0.0.1", 0))
+        hole.listen(0)
+        fillers = [socket.socket() for _ in range(3)]  # the kernel drops further SYNs once the backlog is full
+        try:
+            for filler in fillers:
+                filler.setblocking(False)
+                filler.connect_ex(hole.getsockname())
+            async with FakeEngine(answers) as b:
+                table = routing_table(
+                    {
+                        "a": EngineAt((f"http://127.0.0.1:{hole.getsockname()[1]}",), weight=1),
+                        "b": EngineAt((b.url,), weight=0),
+                    },
+                    timeouts=TableTimeouts(connect=0.3, first_byte=0.0, idle=0.0, send=0.0, unary=0.0),
+                )
+                async with router_in_loop(tmp_path / "t", table) as router:
+                    answer = await ask(router.address, post(ASK))
+                    assert (answer.status, answer.header("x-headrace-engine")) == (200, "b")
+                    assert answer.header("x-headrace-attempts") == "2"
+                    assert in_flight(router) == 0
+        finally:
+            for filler in fillers:
+                filler.close()
+
+
+async def test_an_upgrade_that_nobody_asked_for_is_a_failure(tmp_path: Path) -> None:
+    """PRO-04, response direction: 101 is never relayed."""
+
+    async def switches(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n")
+        await exchange.closed_by_router()
+
+    async with FakeEngine(switches) as engine:
+        table = routing_table({"a": engine.url})
+        async with router_in_loop(tmp_path / "t", table) as router:
+            answer = await ask(router.address, post(ASK))
+            assert (answer.status, answer.code) == (502, "engine_failed")
+            assert in_flight(router) == 0
+
+
 async def test_no_engine_to_reach_says_so(tmp_path: Path, unused_port: int) -> None:
     async with router_in_loop(
         tmp_path / "t", routing_table({"a": f"http://127.0.0.1:{unused_port}"}, ejection=NEVER_OUT)
@@ -154,8 +197,6 @@ async def test_an_answer_that_was_kept_comes_when_nothing_better_does(tmp_path: 
 
 
 async def test_large_bodies_are_not_kept_for_a_retry(tmp_path: Path) -> None:
-    from headrace_api.table import TableLimits
-
     async with FakeEngine(says("500 Oops")) as a, FakeEngine(answers) as b:
         table = routing_table(
             {"a": EngineAt((a.url,), weight=1), "b": EngineAt((b.url,), weight=0)},
@@ -329,8 +370,6 @@ async def test_an_address_under_another_id_inherits_nothing(tmp_path: Path) -> N
             assert (await ask(router.address, post({"model": "m1"}))).status == 200
             before = shared.connections
             second = routing_table({"z": shared.url, "b": other.url}, model="m2", revision=2)
-            from support.router_table import table_bytes
-
             path.write_bytes(table_bytes(second))
             await until(lambda: "m2" in router.selector.view.models)
             assert (await ask(router.address, post({"model": "m1"}))).status == 404
@@ -344,8 +383,6 @@ async def test_an_address_under_another_id_inherits_nothing(tmp_path: Path) -> N
 async def test_the_queue_waits_then_refuses_and_touches_nothing(tmp_path: Path) -> None:
     """SCA-04 (https://github.com/kubernetes-sigs/gateway-api-inference-extension/issues/1082): 4 run, 2 wait, 14 get
     429 at once; models and probes stay exempt; who leaves the queue leaves it."""
-    from headrace_api.table import TableQueue
-
     release = asyncio.Event()
 
     async def slow(exchange: Exchange) -> None:
@@ -377,9 +414,6 @@ async def test_the_queue_waits_then_refuses_and_touches_nothing(tmp_path: Path) 
 
 async def test_the_queue_is_left_by_clients_that_leave_and_at_its_deadline(tmp_path: Path) -> None:
     """SCA-04: queue wait ends when the client leaves; HAS-04: its place is given to nobody dead."""
-    from headrace_api.table import TableQueue
-    from support.raw_client import RawClient
-
     release = asyncio.Event()
 
     async def slow(exchange: Exchange) -> None:
@@ -407,8 +441,6 @@ async def test_the_queue_is_left_by_clients_that_leave_and_at_its_deadline(tmp_p
 
 async def test_the_tables_shed_share_is_refused_and_still_offered(tmp_path: Path) -> None:
     """protection.md, Load shedding: counted by priority and reason, offered once, client retries apart."""
-    from headrace_api.table import ShedShare
-
     async with FakeEngine(answers) as engine:
         table = routing_table({"a": engine.url}, shed=(ShedShare(priority="default", share=1.0),))
         async with router_in_loop(tmp_path / "t", table) as router:
