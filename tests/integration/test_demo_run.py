@@ -139,6 +139,22 @@ def test_its_status_still_holds_changes_from_before_and_after(run: Run) -> None:
     assert len(history) >= 2
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
+def test_a_router_that_dies_loses_requests_and_the_demo_says_so(tmp_path: Path) -> None:
+    kept, out, report = tmp_path / "kept", tmp_path / "out", tmp_path / "report.json"
+    argv = (*PROGRAM, "demo", "--keep", str(kept), "--report", str(report), "--duration", "10", "--rate", "20")
+    with out.open("wb") as stream:
+        process = subprocess.Popen(argv, stdout=stream, stderr=subprocess.STDOUT)
+        eventually(lambda: b"requests/s" in out.read_bytes())
+        (router,) = pids_of(kept, "headrace_cli.main router --frontend fe-eu-west")
+        os.kill(router, signal.SIGKILL)
+        assert process.wait(120) == 1
+    seen = json.loads(report.read_text())
+    assert seen["endedByThemselves"] == ["router-fe-eu-west"]
+    assert seen["counts"]["lostNeedlessly"] > 0
+    assert "router-fe-eu-west" in seen["verdict"]
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="PR_SET_PDEATHSIG is Linux's")
 @pytest.mark.parametrize(
     ("number", "code"),
@@ -170,8 +186,16 @@ def eventually(condition: Callable[[], bool]) -> None:
 
 def belonging_to(folder: Path) -> list[str]:
     """Command lines of living processes that name the folder (a zombie has none)."""
-    lines = [read(path).replace(b"\0", b" ").decode(errors="replace") for path in Path("/proc").glob("[0-9]*/cmdline")]
-    return [line for line in lines if str(folder) in line]
+    return [line for _, line in processes() if str(folder) in line]
+
+
+def pids_of(folder: Path, words: str) -> list[int]:
+    return [pid for pid, line in processes() if str(folder) in line and words in line]
+
+
+def processes() -> list[tuple[int, str]]:
+    paths = Path("/proc").glob("[0-9]*/cmdline")
+    return [(int(path.parent.name), read(path).replace(b"\0", b" ").decode(errors="replace")) for path in paths]
 
 
 @pytest.mark.parametrize(

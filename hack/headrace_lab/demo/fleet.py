@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from headrace_lab.workload.frontends import FRONTENDS, FrontendShare
+from headrace_lab.workload.frontends import FRONTENDS
 
 MODEL = "llama-3.1-70b"
 NAMESPACE = "inference"
@@ -57,9 +57,3 @@ def fleet_spec(trips: Mapping[tuple[str, str], float], block_tokens: int) -> dic
             for frontend in FRONTENDS
         },
     }
-
-
-def region_of(name: str, frontends: tuple[FrontendShare, ...] = FRONTENDS) -> str:
-    """Region of an engine or a front-end by its name."""
-    places = {site.name: site.region for site in ENGINES} | {fe.name: fe.region for fe in frontends}
-    return places[name]

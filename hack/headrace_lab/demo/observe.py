@@ -96,7 +96,7 @@ class Observer:
             self._told[name] = count
             if reason == WEIGHTS_CHANGED:
                 self.history.setdefault(untimed(message), at)
-            else:
+            elif at >= 0:  # before, everything is still being started
                 self.events.append(OperatorEvent(at, reason, message))
 
     def _since(self, path: Path) -> float:
@@ -174,7 +174,7 @@ def _by_engine(model: ModelRoutes) -> tuple[dict[str, float], dict[str, float]]:
     return weights, work
 
 
-def state_identity(state: Path) -> int:
+def term_of(state: Path) -> int:
     """The operator's term as its state folder says; 0 when it can't be read."""
     try:
         return int(json.loads((state / "identity.json").read_text())["term"])

@@ -70,7 +70,7 @@ def script(duration: float) -> Script:
         Fault("restored", KILLED, restored, duration, f"{KILLED}: back, with an empty cache"),
     )
     phases = (
-        Phase("steady", 0.0, surge, "steady load"),
+        Phase("steady", 0.0, surge, "steady load; what is measured replaces what the manifests declare"),
         Phase("surge", surge, calm, faults[0].text),
         Phase("calm", calm, slow, "the surge is over"),
         Phase("slow", slow, well, faults[1].text),

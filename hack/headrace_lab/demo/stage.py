@@ -10,7 +10,8 @@ import signal
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace_lab.demo.observe import Observer, state_identity
+from headrace_api.status import MAX_HISTORY
+from headrace_lab.demo.observe import Observer, term_of
 from headrace_lab.demo.plant import Plant
 from headrace_lab.demo.report import ChaosReport
 from headrace_lab.demo.script import SLOW_FACTOR, Fault
@@ -59,7 +60,7 @@ class Stage:
         await self._until(CHAOS_AT * duration)
         observer = self._observer
         observer.poll()
-        before = (state_identity(self._plant.state), _revision(observer), tuple(observer.status.get("history", ())))
+        before = (term_of(self._plant.state), _revision(observer), tuple(observer.status.get("history", ())))
         self._plant.operator.send(signal.SIGKILL)
         await self._plant.operator.wait()
         killed = self._note("the operator is killed (-9); routers go on with the last tables")
@@ -115,7 +116,7 @@ def chaos_report(interruption: Interruption, outcomes: Sequence[Outcome], observ
 def _kept(before: tuple[str, ...], after: tuple[str, ...]) -> bool:
     """The old lines still stand below the new ones, as far as the bound of the history lets them."""
     fresh = [line for line in after if line not in before]
-    return bool(after) and (*fresh, *before)[: len(after)] == after
+    return (*fresh, *before)[:MAX_HISTORY] == after
 
 
 def _revision(observer: Observer) -> int:

@@ -18,8 +18,10 @@ from headrace_lab.demo.frame import Frame, milliseconds, percent
 from headrace_lab.demo.live import render
 from headrace_lab.demo.observe import Observer, OperatorEvent, Publication, publication_of, table_of
 from headrace_lab.demo.plain import PlainScreen
+from headrace_lab.demo.plant import refused_retries
 from headrace_lab.demo.report import ChaosReport, Evidence, Report, build_report, schema
 from headrace_lab.demo.script import script
+from headrace_lab.demo.stage import Interruption, chaos_report
 from headrace_lab.demo.stats import WINDOW, LiveStats
 from headrace_lab.demo.summary import print_summary
 from headrace_lab.replay.outcome import Outcome, Result
@@ -305,3 +307,46 @@ def test_events_are_told_once_and_history_is_in_them_at_once(tmp_path: Path) -> 
     assert [(told.reason, told.message) for told in observer.events] == [("EnginePenalized", "slow")]
     path.write_text("items: [half")
     assert observer.poll() == []
+
+
+def test_what_the_operators_absence_meant(tmp_path: Path) -> None:
+    observer = Observer(tmp_path, [], began=0.0)
+    before = Interruption(10.0, 14.0, term_before=1, revision_before=5, history_before=("r5", "r4"))
+    for at, term, revision in ((9, 1, 5), (15, 2, 5), (17, 2, 6)):
+        observer.publications.append(Publication(at, "fe-us-east", term, revision, {}, {}))
+    observer.status = {"history": ["r6", "r5", "r4"]}
+    outcomes = [outcome(9), outcome(11), outcome(13, Result.FAILED), outcome(14.5, Result.FAILED)]
+    chaos = chaos_report(before, outcomes, observer)
+    assert (chaos.requests_meanwhile, chaos.failed_meanwhile) == (2, 1)
+    assert (chaos.term_after, chaos.first_revision_after, chaos.history_kept) == (2, 5, True)
+
+
+OLD = [f"r{number}" for number in range(9, 0, -1)]
+
+
+@pytest.mark.parametrize(
+    ("after", "kept"),
+    [
+        pytest.param(OLD, True, id="nothing-new"),
+        pytest.param(["r10", *OLD], True, id="all-there"),
+        pytest.param(["r11", "r10", *OLD[:-1]], True, id="the-oldest-fell-out-at-ten"),
+        pytest.param(["r10"], False, id="begun-anew"),
+        pytest.param(["r10", *OLD[1:]], False, id="one-missing"),
+        pytest.param([], False, id="gone"),
+    ],
+)
+def test_history_is_kept_when_it_goes_on_below_what_is_new(tmp_path: Path, after: list[str], kept: bool) -> None:
+    observer = Observer(tmp_path, [], began=0.0)
+    observer.status = {"history": after}
+    before = Interruption(10.0, 14.0, 1, 9, history_before=tuple(OLD))
+    assert chaos_report(before, [], observer).history_kept is kept
+
+
+def test_refused_retries_are_read_from_the_routers_page() -> None:
+    page = """# TYPE headrace_retries_total counter
+headrace_retries_total{policy="chat",kind="retry"} 5.0
+headrace_retries_total{policy="chat",kind="refused"} 2.0
+headrace_retries_total{policy="code",kind="refused"} 1.0
+"""
+    assert refused_retries(page) == 3
+    assert refused_retries("") == 0
