@@ -53,7 +53,7 @@ class BadBody(msgspec.Struct, frozen=True):
 
     message: str
     param: str = ""
-    code: str = "invalid_body"
+    code: str = "bad_request"
 
 
 # Possessive: a string of megabytes is one step without a way back.

@@ -7,7 +7,7 @@ guard finds another that saves more than it may cost. Other engines are looked a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -45,13 +45,13 @@ def choose(routes: RouteSet, slot: int, now: float, avoid: Collection[str], look
     is_first = True
     if (avoid and route.id in avoid) or not route.engine.open(now):
         is_first = False
-        index = next((i for i in _others(routes, slot, look) if _takes(routes.routes[i], now, avoid)), -1)
+        index = _next_open(routes, slot, now, avoid, look)
         if index < 0:
             return _spare(routes, slot, now, avoid)
         route = routes.routes[index]
     variant = routes.keyed if slot >= 0 else routes.keyless
     if variant is None:
-        return _within_bound(routes, index, slot, now, avoid, look, is_first)
+        return _within_bound(routes, index, slot, now, avoid, is_first)
     cheaper, saves = _cheapest(routes, index, slot, variant, now, avoid)
     return Choice(route, is_first) if cheaper is None else Choice(cheaper, False, saves)
 
@@ -76,32 +76,38 @@ def choose_endpoint(
     endpoints = engine.endpoints
     if len(endpoints) == 1 and not tried:
         return endpoints[0] if panic or endpoints[0].open(now) else None
-    fallback = None
-    for index in _endpoint_order(engine, slot):
-        endpoint = endpoints[index]
-        if not (panic or endpoint.open(now)) or (engine.id, endpoint.url) in tried:
-            continue
-        if endpoint.in_flight + 1 <= load_bound(1.0 / len(endpoints), engine.state.in_flight, 1.0):
-            return endpoint
-        fallback = fallback or endpoint
-    return fallback
+    open_ones = [e for e in endpoints if (panic or e.open(now)) and (engine.id, e.url) not in tried]
+    bound = load_bound(1.0 / max(1, len(endpoints)), engine.state.in_flight, 1.0)
+    fitting = {e.url for e in open_ones if e.in_flight + 1 <= bound} or {e.url for e in open_ones}
+    if len(fitting) < 2 or engine.orders is None or engine.turns is None:
+        return next((e for e in open_ones if e.url in fitting), None)
 
+    def fits(index: int) -> bool:
+        return endpoints[index].url in fitting
 
-def _endpoint_order(engine: EngineView, slot: int) -> Iterable[int]:
-    if engine.orders is None or engine.turns is None:
-        return range(len(engine.endpoints))
-    return engine.orders.walk(slot) if slot >= 0 else engine.turns.walk()
+    if slot >= 0:
+        return endpoints[next(filter(fits, engine.orders.walk(slot)))]
+    return endpoints[engine.turns.find(fits)]
 
 
 def _takes(route: RouteView, now: float, avoid: Collection[str]) -> bool:
     return route.id not in avoid and route.engine.open(now)
 
 
-def _others(routes: RouteSet, slot: int, look: bool) -> Iterator[int]:
-    """Indices after the first choice, in the order in which they are asked."""
-    if slot >= 0:
-        return islice(routes.orders.walk(slot), 1, None)
-    return iter(routes.turns.near(len(routes.routes))) if look else routes.turns.walk()
+def _next_open(routes: RouteSet, slot: int, now: float, avoid: Collection[str], look: bool) -> int:
+    """Index of whoever follows the first choice and takes the request; -1 if nobody does."""
+
+    def takes(index: int) -> bool:
+        return _takes(routes.routes[index], now, avoid)
+
+    if slot < 0 and not look:
+        return routes.turns.find(takes)
+    return next(filter(takes, _others(routes, slot)), -1)
+
+
+def _others(routes: RouteSet, slot: int) -> Iterator[int]:
+    """Indices in the order in which they are asked, everyone once; no turn is taken."""
+    return routes.orders.walk(slot) if slot >= 0 else iter(routes.turns.near(len(routes.routes)))
 
 
 def _spare(routes: RouteSet, slot: int, now: float, avoid: Collection[str]) -> Choice | None:
@@ -142,7 +148,7 @@ def _candidates(routes: RouteSet, index: int, slot: int) -> tuple[RouteView, ...
 
 
 def _within_bound(
-    routes: RouteSet, index: int, slot: int, now: float, avoid: Collection[str], look: bool, is_first: bool
+    routes: RouteSet, index: int, slot: int, now: float, avoid: Collection[str], is_first: bool
 ) -> Choice:
     """Without prices: the first in order whose load is within its bound; the choice itself if none is."""
     route = routes.routes[index]
@@ -152,7 +158,7 @@ def _within_bound(
     total = fair_load(routes)
     if in_flight + 1 <= load_bound(routes.shares[index], total, route.engine.floor):
         return Choice(route, is_first)
-    for other in islice(_others(routes, slot, look), CANDIDATES):
+    for other in islice(_others(routes, slot), CANDIDATES):
         found = routes.routes[other]
         bound = load_bound(routes.shares[other], total, found.engine.floor)
         if other != index and found.state.in_flight + 1 <= bound and _takes(found, now, avoid):

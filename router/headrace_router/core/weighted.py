@@ -8,12 +8,16 @@ request to the same engine. Starting points differ by engine and by the process'
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heapreplace
+from math import ceil
+from typing import Final
 
 from headrace_router.core.slots import residue
 
-_TWO_30 = float(2**30)
+_TWO_30: Final = float(2**30)
+# Turns taken one by one before the rest is done in one step of O(n).
+_QUICK: Final = 8
 
 
 class Turns:
@@ -42,10 +46,35 @@ class Turns:
         heapreplace(heap, (at + 1.0 / self.weights[index], index))
         return index
 
-    def walk(self) -> Iterator[int]:
-        """Turns one after another, taken as they are reached. A skipped engine's turn is lost, not saved up."""
-        for _ in self.ids:
-            yield self.next()
+    def find(self, accept: Callable[[int], bool]) -> int:
+        """Index of the first engine in turn order that ``accept`` takes, its turn taken; -1 if it takes none.
+
+        Turns of the refused ones are lost, not saved up: who comes back later finds no backlog to be served at once.
+        """
+        for _ in range(min(len(self.ids), _QUICK)):
+            index = self.next()
+            if accept(index):
+                return index
+        return self._fast_forward(accept)
+
+    def _fast_forward(self, accept: Callable[[int], bool]) -> int:
+        """What taking turns one by one would come to, in one step: a heavy engine may hold thousands before another."""
+        ahead = sorted(self._heap or self._start())
+        found = next((entry for entry in ahead if accept(entry[1])), None)
+        if found is None:
+            return -1
+        now, index = found
+        self.clock = now
+        heap = [(self._turn_after(at, other, now, other == index), other) for at, other in ahead]
+        heapify(heap)
+        self._heap = heap
+        return index
+
+    def _turn_after(self, at: float, index: int, now: float, taken: bool) -> float:
+        weight = self.weights[index]
+        if taken:
+            return at + 1.0 / weight
+        return at if at >= now else at + ceil((now - at) * weight) / weight
 
     def near(self, count: int) -> list[int]:
         """About the ``count`` next engines, the next first; no turn is taken."""

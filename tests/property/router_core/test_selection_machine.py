@@ -22,11 +22,12 @@ tables = st.fixed_dictionaries(
         "priced": st.booleans(),
         "limited": st.booleans(),
         "spare": st.booleans(),
+        "uneven": st.booleans(),
     }
 )
 
 
-def table_of(names: list[str], replicas: int, priced: bool, limited: bool, spare: bool) -> Any:
+def table_of(names: list[str], replicas: int, priced: bool, limited: bool, spare: bool, uneven: bool) -> Any:
     engines = [
         engine(name, concurrencyLimit=LIMIT if limited else 0, inFlightHere=2.0, inFlightAll=2.0)
         | {"urls": [f"http://{name}-{number}" for number in range(replicas)]}
@@ -36,6 +37,8 @@ def table_of(names: list[str], replicas: int, priced: bool, limited: bool, spare
     weights = [10_000 // len(names)] * len(names)
     if spare and last:
         weights = [10_000 // last] * last + [0]
+    if uneven:
+        weights = [10_000 - 10 * last, *([10] * last)]
     routes = one_model(*(route(name, weight, workShare=0.5) for name, weight in zip(names, weights, strict=True)))
     fields = {"guard": GUARD} if priced else {}
     limits = {"consecutive": 2, "maxPercent": 60, "base": 5.0}
@@ -112,14 +115,17 @@ class Selecting(RuleBasedStateMachine):
         assert (pool.total, pool.out) == (len(endpoints), sum(endpoint.ejected for endpoint in endpoints))
 
     @invariant()
-    def a_model_with_open_engines_is_never_refused_as_dead(self) -> None:
-        found = self.selector.pick(facts(b"probe"), self.now)
-        if isinstance(found, Refusal):
-            assert found.retry_after is not None
-            assert found.retry_after >= 1
-            assert not any(known.open(self.now) for known in self.selector.view.engines.values())
-        else:
-            found.release()
+    def nobody_is_refused_while_an_engine_is_open(self) -> None:
+        """SCA-04. https://github.com/kubernetes-sigs/gateway-api-inference-extension/issues/1082"""
+        for key in (b"probe", None):
+            free = any(known.open(self.now) for known in self.selector.view.engines.values())
+            found = self.selector.pick(facts(key), self.now)
+            if isinstance(found, Refusal):
+                assert found.retry_after is not None
+                assert found.retry_after >= 1
+                assert not free
+            else:
+                found.release()
 
     def teardown(self) -> None:
         for pick in self.running:

@@ -92,7 +92,7 @@ def test_hostile_bodies_are_the_clients_error(name: str) -> None:
 def test_the_wrong_field_is_named(data: bytes, param: str) -> None:
     found = bad(data)
     assert found.param == param
-    assert found.code == "invalid_body"
+    assert found.code == "bad_request"
 
 
 def test_a_model_name_is_data() -> None:

@@ -259,3 +259,20 @@ def test_shed_requests_touch_nothing() -> None:
         refused(selector.pick(facts(key, priority="batch"), 0.0))
     assert [count for _, _, count in selector.in_flight()] == [0]
     assert selector.ejected(0.0) == []
+
+
+def test_a_free_engine_is_found_behind_a_heavy_one() -> None:
+    """SCA-04: with 99 % of the weight full, the rest serves; nobody is told to wait while an engine is free."""
+    selector = make_selector(make_table({"a": 9900, "b": 100}))
+    pick = held(selector)
+    while pick.engine_name != "a":
+        pick = held(selector)
+    selector.report(pick, Outcome.FULL, 0.0, retry_after=60.0)
+    assert [freely(selector) for _ in range(20)] == ["b"] * 20
+
+
+def test_keyless_requests_find_the_only_open_replica() -> None:
+    selector = replicas()
+    for number in range(3):
+        selector.set_ready("ns/a", f"http://r{number}.example", False)
+    assert {held(selector).url for _ in range(20)} == {"http://r3.example"}

@@ -86,6 +86,31 @@ def test_looking_ahead_takes_no_turn() -> None:
     assert sorted(ahead) == [0, 1, 2]
 
 
-def test_walking_takes_turns() -> None:
-    turns = Turns(tuple("abc"), (1.0, 1.0, 1.0))
-    assert sorted(turns.walk()) == [0, 1, 2]
+def test_whoever_takes_the_request_is_found_behind_any_weight() -> None:
+    turns = Turns(("a", "b", "c"), (9998.0, 1.0, 1.0))
+    found = Counter(turns.ids[turns.find(lambda index: index != 0)] for _ in range(100))
+    assert found == {"b": 50, "c": 50}
+    assert turns.find(lambda _: False) == -1
+
+
+@pytest.mark.parametrize("weights", [(9.0, 1.0, 2.0), (999.0, 1.0, 1.0)], ids=str)
+def test_turns_of_those_who_could_not_serve_are_lost_and_the_others_owe_nothing(weights: tuple[float, ...]) -> None:
+    """After an outage of the heavy engine shares are the weights again at once: no backlog, no debt."""
+    turns = Turns(("a", "b", "c"), weights)
+    taken(turns, 7)
+    for _ in range(500):
+        turns.find(lambda index: index != 0)
+    counted = Counter(taken(turns, 5000))
+    for name, weight in zip("abc", weights, strict=True):
+        assert abs(counted[name] - 5000 * weight / sum(weights)) <= 3
+
+
+def test_finding_is_the_same_as_taking_turns_one_by_one() -> None:
+    quick, slow = Turns(("a", "b", "c"), (400.0, 1.0, 2.0)), Turns(("a", "b", "c"), (400.0, 1.0, 2.0))
+    for _ in range(50):
+        found = quick.find(lambda index: index > 0)
+        index = slow.next()
+        while index == 0:
+            index = slow.next()
+        assert found == index
+    assert [quick.next() for _ in range(900)] == [slow.next() for _ in range(900)]
