@@ -99,8 +99,14 @@ class ChaosReport(ReportStruct, frozen=True, kw_only=True):
     term_before: int
     term_after: int
     revision_before: int
-    first_revision_after: Annotated[int | None, Meta(description="null: nothing was published after the restart.")]
-    history_kept: Annotated[bool, Meta(description="Every line of history from before was still there after.")]
+    first_revision_after: Annotated[
+        int | None,
+        Meta(description="The first new revision after the restart; null: nothing changed again."),
+    ]
+    history_kept: Annotated[
+        bool,
+        Meta(description="Every line of history told before stood in status at the end (its newest ten)."),
+    ]
 
 
 class Report(ReportStruct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_api.status import MAX_HISTORY
-from headrace_lab.demo.observe import Observer, term_of
+from headrace_lab.demo.observe import Observer, term_of, untimed
 from headrace_lab.demo.plant import Plant
 from headrace_lab.demo.report import ChaosReport
 from headrace_lab.demo.script import SLOW_FACTOR, Fault
@@ -60,7 +60,7 @@ class Stage:
         await self._until(CHAOS_AT * duration)
         observer = self._observer
         observer.poll()
-        before = (term_of(self._plant.state), _revision(observer), tuple(observer.status.get("history", ())))
+        before = (term_of(self._plant.state), _revision(observer), newest_first(observer))
         self._plant.operator.send(signal.SIGKILL)
         await self._plant.operator.wait()
         killed = self._note("the operator is killed (-9); routers go on with the last tables")
@@ -100,6 +100,7 @@ def chaos_report(interruption: Interruption, outcomes: Sequence[Outcome], observ
     killed, back = interruption.killed_at, interruption.restarted_at
     meanwhile = [outcome for outcome in outcomes if killed <= outcome.at + outcome.late < back]
     after = [p for p in observer.publications if p.at >= back and p.term > interruption.term_before]
+    new = [p.revision for p in after if p.revision > interruption.revision_before]
     return ChaosReport(
         killed_at=round(killed, 2),
         restarted_at=round(back, 2),
@@ -108,9 +109,16 @@ def chaos_report(interruption: Interruption, outcomes: Sequence[Outcome], observ
         term_before=interruption.term_before,
         term_after=max((p.term for p in after), default=interruption.term_before),
         revision_before=interruption.revision_before,
-        first_revision_after=min((p.revision for p in after), default=None),
-        history_kept=_kept(interruption.history_before, tuple(observer.status.get("history", ()))),
+        first_revision_after=min(
+            (p.revision for p in after if p.revision > interruption.revision_before), default=None
+        ),
+        history_kept=_kept(interruption.history_before, tuple(map(untimed, observer.status.get("history", ())))),
     )
+
+
+def newest_first(observer: Observer) -> tuple[str, ...]:
+    """Every line of history that the operator has told, in Events or status."""
+    return tuple(reversed(observer.history))
 
 
 def _kept(before: tuple[str, ...], after: tuple[str, ...]) -> bool:

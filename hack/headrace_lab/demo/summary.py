@@ -25,7 +25,8 @@ def print_summary(report: Report, console: Console) -> None:
             f"operator killed at {chaos.killed_at:.1f} s, back at {chaos.restarted_at:.1f} s:"
             f" {chaos.requests_meanwhile}"
             f" requests meanwhile, {chaos.failed_meanwhile} failed; term {chaos.term_before} -> {chaos.term_after},"
-            f" revision {chaos.revision_before} -> {chaos.first_revision_after}",
+            f" revision {chaos.revision_before} -> {chaos.first_revision_after},"
+            f" history {'kept' if chaos.history_kept else 'NOT kept'}",
             highlight=False,
         )
     used = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.cpu_seconds.items())

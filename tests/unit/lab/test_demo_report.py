@@ -318,7 +318,7 @@ def test_what_the_operators_absence_meant(tmp_path: Path) -> None:
     outcomes = [outcome(9), outcome(11), outcome(13, Result.FAILED), outcome(14.5, Result.FAILED)]
     chaos = chaos_report(before, outcomes, observer)
     assert (chaos.requests_meanwhile, chaos.failed_meanwhile) == (2, 1)
-    assert (chaos.term_after, chaos.first_revision_after, chaos.history_kept) == (2, 5, True)
+    assert (chaos.term_after, chaos.first_revision_after, chaos.history_kept) == (2, 6, True)
 
 
 OLD = [f"r{number}" for number in range(9, 0, -1)]
