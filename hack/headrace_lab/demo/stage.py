@@ -109,9 +109,7 @@ def chaos_report(interruption: Interruption, outcomes: Sequence[Outcome], observ
         term_before=interruption.term_before,
         term_after=max((p.term for p in after), default=interruption.term_before),
         revision_before=interruption.revision_before,
-        first_revision_after=min(
-            (p.revision for p in after if p.revision > interruption.revision_before), default=None
-        ),
+        first_revision_after=min(new, default=None),
         history_kept=_kept(interruption.history_before, tuple(map(untimed, observer.status.get("history", ())))),
     )
 
