@@ -49,7 +49,8 @@ def _used(book: Book, route: RouteResult, used: Sequence[RouteResult]) -> str:
         return f"fastest{f', level with {_names(equal)}' if equal else ''}; {_room(book, route)}"
     brimming = [other for other in nearer if book.full(other.engine)]
     if brimming:
-        return f"takes what {_names(brimming)} can't; {_behind(route, nearer)}{_next_best(book, route)}"
+        slower = latency(route.unloaded - min(other.unloaded for other in nearer))
+        return f"takes what {_names(brimming)} can't; {slower} slower{_next_best(book, route)}"
     return f"relieves {_busiest(book, nearer)}; idle it is {_behind(route, nearer)}"
 
 
@@ -90,7 +91,7 @@ def _next_best(book: Book, route: RouteResult) -> str:
     behind = book.cost(best) - book.cost(route)
     if behind <= SAME_SECONDS:
         return ""
-    return f"; next would be {short(best.engine)}, {latency(behind)} more"
+    return f"; next: {short(best.engine)}, {latency(behind)} more"
 
 
 def _unused(book: Book, route: RouteResult) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace_api.status import clip
+
 
 def plain(value: float) -> str:
     """A figure at three digits, or whole from a hundred on: 0.01, 7.5, 120, 12,400."""
@@ -55,10 +57,13 @@ def plural(count: int, noun: str) -> str:
 
 
 def fitted(parts: Sequence[str], bound: int, separator: str = ", ") -> str:
-    """As many parts as fit into ``bound`` characters, and how many were left out."""
+    """As many parts as fit into ``bound`` characters, and how many were left out; the first one is cut if it must be."""
     for count in range(len(parts), 0, -1):
         rest = len(parts) - count
         text = separator.join(parts[:count]) + (f" and {rest} more" if rest else "")
         if len(text) <= bound:
             return text
-    return f"{len(parts)} entries"[:bound]
+    if not parts:
+        return ""
+    rest = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+    return clip(parts[0], bound - len(rest)) + rest if bound > len(rest) + 1 else clip(parts[0], bound)

@@ -30,8 +30,8 @@ def why(book: Book, policy: PolicyState, relief: Relief | None = None) -> tuple[
     parts += _break_glass(book, policy)
     parts += _shortage(book, policy)
     parts += [relief_text(relief)] if relief else []
-    parts += _detours(book, policy)
     parts += _full(book, policy)
+    parts += _detours(book, policy)
     parts += _weakened(book, policy)
     parts += _unused(book, policy)
     parts += _notes(book, policy)
@@ -101,17 +101,18 @@ def _detours(book: Book, policy: PolicyState) -> list[str]:
     """Traffic that goes past the fastest engine: how much, where, why there and not elsewhere."""
     if not book.priced:
         return []
-    found: list[tuple[float, str]] = []
+    found: list[tuple[tuple[float, float], str]] = []
     for source in book.of_policy(policy.id):
-        fastest = min((route.unloaded for route in book.routes.get(source, [])), default=0.0)
-        for route in book.used(source):
-            extra = route.unloaded - fastest
+        fastest = min(book.routes.get(source, []), key=lambda route: (route.unloaded, route.engine), default=None)
+        for route in book.used(source) if fastest is not None else ():
+            extra = route.unloaded - fastest.unloaded
             if extra > SAME_SECONDS:
+                farther = max(0.0, route.round_trip - fastest.round_trip)
                 sentence = (
                     f"{label(source, book)} sends {rate(route.flow)} to {short(route.engine)} "
                     f"({latency(route.round_trip)} away): {route_reason(book, route)}"
                 )
-                found.append((route.flow * extra, sentence))
+                found.append(((route.flow * farther, route.flow * extra), sentence))
     return _most(found, DETOUR_SENTENCES, "detour")
 
 
@@ -119,13 +120,13 @@ def _full(book: Book, policy: PolicyState) -> list[str]:
     if not book.priced:
         return []
     reachable = {route.engine for source in book.of_policy(policy.id) for route in book.routes.get(source, [])}
-    found: list[tuple[float, str]] = []
+    found: list[tuple[tuple[float, float], str]] = []
     for name in sorted(reachable):
         if not book.full(name):
             continue
         engine = book.engines[name]
         sentence = f"{short(name)} {_how_full(engine)}: {full_text(book, name)}{_worth(book, name)}"
-        found.append((engine.price * engine.mean_work, sentence))
+        found.append(((engine.price * engine.mean_work, 0.0), sentence))
     return _most(found, FULL_SENTENCES, "full engine")
 
 
@@ -195,7 +196,7 @@ def _unused(book: Book, policy: PolicyState) -> list[str]:
     """
     if not book.priced:
         return []
-    found: list[tuple[float, str]] = []
+    found: list[tuple[tuple[float, float], str]] = []
     busy = {route.engine for source in book.sources for route in book.used(source)}
     for source in book.of_policy(policy.id):
         used = book.used(source)
@@ -204,13 +205,15 @@ def _unused(book: Book, policy: PolicyState) -> list[str]:
         for route in book.routes.get(source, []):
             if route not in used and used and (detour or route.engine not in busy):
                 reason = route_reason(book, route)
-                found.append((-route.reduced_cost, f"{short(route.engine)} unused by {label(source, book)}: {reason}"))
+                found.append(
+                    ((-route.reduced_cost, 0.0), f"{short(route.engine)} unused by {label(source, book)}: {reason}")
+                )
     return _most(found, UNUSED_SENTENCES, "unused pair")
 
 
-def _most(found: list[tuple[float, str]], bound: int, noun: str) -> list[str]:
-    """The sentences with the largest figures, and how many were left out."""
-    ranked = [sentence for _, sentence in sorted(found, key=lambda pair: (-pair[0], pair[1]))]
+def _most(found: list[tuple[tuple[float, float], str]], bound: int, noun: str) -> list[str]:
+    """The sentences with the largest figures (the second decides between equals), and how many were left out."""
+    ranked = [sentence for _, sentence in sorted(found, key=lambda one: (-one[0][0], -one[0][1], one[1]))]
     if len(ranked) <= bound:
         return ranked
     return [*ranked[:bound], f"and {plural(len(ranked) - bound, noun)} more"]

@@ -11,7 +11,6 @@ from headrace_operator.decision.text import fitted, latency, listed, percent, pl
     ("value", "text"),
     [
         (0, "0"),
-        (-0.0, "0"),
         (0.01, "0.01"),
         (7.5, "7.5"),
         (99.96, "100"),
@@ -68,15 +67,13 @@ def test_percent(share: float, text: str) -> None:
 def test_lists() -> None:
     assert listed(["a", "b", "c"]) == "a, b, c"
     assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert (plural(1, "engine"), plural(2, "engine"), plural(1200, "engine")) == (
-        "1 engine",
-        "2 engines",
-        "1,200 engines",
-    )
+    assert [plural(count, "engine") for count in (1, 2, 1200)] == ["1 engine", "2 engines", "1,200 engines"]
 
 
 def test_fitted() -> None:
     assert fitted(["aaa", "bbb"], 8) == "aaa, bbb"
-    assert fitted(["aaa", "bbb", "ccc"], 14) == "aaa and 2 more"
-    assert fitted(["aaa", "bbb", "ccc"], 4) == "3 en"
-    assert fitted([], 9) == "0 entries"
+    assert fitted(["aaaaaa", "bbbbbb", "cccccc"], 17) == "aaaaaa and 2 more"
+    assert fitted(["aaaaaa", "bbbbbb", "cccccc"], 16) == "aaaa… and 2 more"
+    assert fitted(["aaaaaa", "bbbbbb"], 5) == "aaaa…"
+    assert fitted(["aaaaaa"], 5) == "aaaa…"
+    assert fitted([], 9) == ""
