@@ -230,7 +230,9 @@ class Controller:
         refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
         written = publisher.publish(decision.tables, table_names(resources.policies))
         if written:
-            publisher.record(self._record(snapshot, before, written, at), self._config.records, decision.memory)
+            publisher.record(
+                self._record(snapshot, decision, before, written, at), self._config.records, decision.memory
+            )
             for table in written:
                 self._metrics.published.labels(table.policy_namespace, table.policy).inc()
                 log.info(
@@ -257,7 +259,12 @@ class Controller:
         publisher.flush(self._clock.steady())
 
     def _record(
-        self, snapshot: Snapshot, before: Sequence[RoutingTable], written: Sequence[RoutingTable], at: str
+        self,
+        snapshot: Snapshot,
+        decision: Decision,
+        before: Sequence[RoutingTable],
+        written: Sequence[RoutingTable],
+        at: str,
     ) -> Record:
         return Record(
             revision=self._publisher.revision,
@@ -268,6 +275,7 @@ class Controller:
             memory=self._memory,
             before=tuple(before),
             written=tuple(written),
+            history=decision.history,
         )
 
     def _signal_views(self) -> dict[str, SignalView]:

@@ -97,3 +97,19 @@ class DecayingSum:
         if not (math.isfinite(at) and at > self.at and is_measured(amount)):
             return self
         return DecayingSum(at, self.value * math.exp(-(at - self.at) / TAU) + amount)
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyRate:
+    """A rate over the last minutes, for comparing two counters of the same events; unknown at first."""
+
+    events: DecayingSum = DecayingSum()
+    seconds: DecayingSum = DecayingSum()
+
+    def add(self, at: float, events: float, seconds: float) -> SteadyRate:
+        """The rate after ``events`` more in ``seconds`` that ended at ``at``."""
+        return SteadyRate(self.events.add(at, events), self.seconds.add(at, seconds))
+
+    def per_second(self) -> float | None:
+        """Events a second; None until half of TAU was seen."""
+        return self.events.value / self.seconds.value if self.seconds.value >= TAU / 2 else None

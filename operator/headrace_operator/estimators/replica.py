@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Final, Literal, get_args
 
 from headrace_operator.estimators.counters import is_measured, mean_of
+from headrace_operator.estimators.demand import DecayingSum, SteadyRate
 from headrace_operator.estimators.staleness import observed_interval
 
 Gauge = Literal["running", "waiting", "kv_usage", "hit_rate"]
@@ -32,6 +34,8 @@ Signal = Gauge | Counter
 COUNTERS: Final[tuple[Counter, ...]] = get_args(Counter)
 GAUGES: Final[tuple[Gauge, ...]] = get_args(Gauge)
 MAX_SAMPLES: Final = 256
+# Prompt tokens that must have been looked up lately before their hit share is believed.
+MIN_QUERIED: Final = 10_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,9 @@ class ReplicaWindow:
     span: float
     readings: deque[PageReading] = field(default_factory=lambda: deque(maxlen=MAX_SAMPLES))
     moved_at: float | None = None
+    hits: DecayingSum = field(default_factory=DecayingSum)
+    queries: DecayingSum = field(default_factory=DecayingSum)
+    finished: SteadyRate = field(default_factory=SteadyRate)
 
     def observe(self, reading: PageReading) -> bool:
         """Take one more reading; False when it is not newer than the last (nothing changes then)."""
@@ -64,12 +71,27 @@ class ReplicaWindow:
         if _was_reset(last, reading):
             self.readings.clear()
             self.moved_at = reading.at
-        elif _is_alive(last, reading):
-            self.moved_at = reading.at
+        else:
+            self._look_up(last, reading)
+            if "finished" in reading.values and "finished" in last.values:
+                amount = reading.values["finished"] - last.values["finished"]
+                self.finished = self.finished.add(reading.at, amount, reading.at - last.at)
+            if _is_alive(last, reading):
+                self.moved_at = reading.at
         self.readings.append(reading)
         while len(self.readings) > 2 and self.readings[1].at <= reading.at - self.span:
             self.readings.popleft()
         return True
+
+    def _look_up(self, last: PageReading, new: PageReading) -> None:
+        """The prefix cache's counters go into a slow mean of their own: over a short window the share swings."""
+        hits, queries = (
+            new.values[name] - last.values[name] if name in new.values and name in last.values else None
+            for name in ("prefix_hits", "prefix_queries")
+        )
+        if hits is not None and queries is not None:
+            self.hits = self.hits.add(new.at, hits)
+            self.queries = self.queries.add(new.at, queries)
 
     @property
     def last(self) -> PageReading | None:
@@ -106,7 +128,8 @@ def _is_alive(last: PageReading, new: PageReading) -> bool:
 class EngineFigures:
     """One engine over its replicas' windows; None is unknown.
 
-    ttft, tbot: mean seconds, with the number of observations behind each. Rates per second. error_share: of finished
+    ttft, tbot: mean seconds, and how many observations stand behind each. Rates per second; their deviation: what
+    chance alone makes of a count; steady_rate: over minutes, once half a minute was seen. error_share: of finished
     requests. at: newest moment at which a replica's counters moved. interval: seconds between samples.
     """
 
@@ -120,6 +143,8 @@ class EngineFigures:
     tbot: float | None = None
     tbot_count: float = 0.0
     request_rate: float | None = None
+    request_rate_deviation: float = 0.0
+    steady_rate: float | None = None
     prompt_rate: float | None = None
     generation_rate: float | None = None
     hit_share: float | None = None
@@ -138,7 +163,6 @@ def combine(windows: Sequence[ReplicaWindow]) -> EngineFigures:
     ttft_sum, ttft_count = _growth(read, "ttft_sum"), _growth(read, "ttft_count")
     tbot_sum, tbot_count = _growth(read, "tbot_sum"), _growth(read, "tbot_count")
     finished, failed = _growth(read, "finished"), _growth(read, "failed")
-    queries, hits = _growth(read, "prefix_queries"), _growth(read, "prefix_hits")
     return EngineFigures(
         at=max(window.moved_at for window in read if window.moved_at is not None),
         interval=max(window.interval() for window in read),
@@ -150,9 +174,11 @@ def combine(windows: Sequence[ReplicaWindow]) -> EngineFigures:
         tbot=mean_of(tbot_sum, tbot_count),
         tbot_count=tbot_count or 0.0,
         request_rate=_rate(windows, "finished"),
+        request_rate_deviation=_deviation(windows, "finished"),
+        steady_rate=_steady_rate(windows),
         prompt_rate=_rate(windows, "prompt_tokens"),
         generation_rate=_rate(windows, "generation_tokens"),
-        hit_share=_hit_share(read, hits, queries),
+        hit_share=_hit_share(read),
         finished=finished or 0.0,
         error_share=None if failed is None or not finished else min(1.0, failed / finished),
     )
@@ -172,6 +198,19 @@ def _rate(windows: Sequence[ReplicaWindow], counter: Counter) -> float | None:
     return sum(rates) * len(windows) / len(rates) if rates else None
 
 
+def _steady_rate(windows: Sequence[ReplicaWindow]) -> float | None:
+    rates = [window.finished.per_second() for window in windows]
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known and len(known) == len(rates) else None
+
+
+def _deviation(windows: Sequence[ReplicaWindow], counter: Counter) -> float:
+    """Standard deviation of ``_rate`` if the counter's events came by chance; at least that of one event."""
+    rate = _rate(windows, counter)
+    seconds = max((window.seconds() for window in windows), default=0.0)
+    return 0.0 if rate is None or seconds <= 0 else sqrt(max(rate, 1.0 / seconds) / seconds)
+
+
 def _latest(windows: Iterable[ReplicaWindow], gauge: Gauge) -> list[float]:
     pages = (window.last for window in windows)
     return [page.values[gauge] for page in pages if page is not None and gauge in page.values]
@@ -186,8 +225,10 @@ def _mean(values: Sequence[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
-def _hit_share(windows: Sequence[ReplicaWindow], hits: float | None, queries: float | None) -> float | None:
-    share = mean_of(hits, queries)
-    if share is None:
-        share = _mean(_latest(windows, "hit_rate"))
+def _hit_share(windows: Sequence[ReplicaWindow]) -> float | None:
+    queries = sum(window.queries.value for window in windows)
+    if queries >= MIN_QUERIED:
+        return min(1.0, sum(window.hits.value for window in windows) / queries)
+    counted = any("prefix_queries" in window.readings[-1].values for window in windows)
+    share = None if counted else _mean(_latest(windows, "hit_rate"))
     return None if share is None else min(1.0, share)

@@ -25,6 +25,9 @@ ROUTERS_MEMORY: Final = 300.0
 # Requests that must have ended before their mean tokens are believed.
 MIN_ENDED: Final = 5.0
 MAX_TIMES: Final = 16
+# Seconds of reading after which a router's own requests to engines are known; and how old the last may be.
+MIN_WATCHED: Final = 30.0
+SENT_PATIENCE: Final = 30.0
 
 
 class SourceName(NamedTuple):
@@ -42,6 +45,8 @@ class _Router:
     read: bool = False
     pending: dict[str, dict[DemandKey, float]] = field(default_factory=dict)
     seconds: float = 0.0
+    watched: DecayingSum = field(default_factory=DecayingSum)
+    sent: dict[str, DecayingSum] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -152,6 +157,23 @@ class DemandTrackers:
             return None
         return {name: True for ejected in counts for name, number in ejected.items() if number > 0}
 
+    def sent_rates(self, frontends: Collection[str], now: float) -> Mapping[str, float] | None:
+        """Requests/s that these front-ends' routers sent to each engine over the last minutes (absent: none).
+
+        None unless all of their routers were read all the while: what we did not see can't be told from others' work.
+        """
+        rates: dict[str, float] = {}
+        for name in frontends:
+            frontend = self._frontends.get(name)
+            if frontend is None or frontend.complete_at is None or now - frontend.complete_at > SENT_PATIENCE:
+                return None
+            for router in frontend.routers.values():
+                if router.watched.value < MIN_WATCHED:
+                    return None
+                for engine, sent in router.sent.items():
+                    rates[engine] = rates.get(engine, 0.0) + sent.value / router.watched.value
+        return rates
+
     def views(self, now: float, limits: Mapping[str, Thresholds]) -> list[DemandView]:
         """All sources at ``now``; limits: thresholds by policy id (a source of no such policy is left out)."""
         return [
@@ -195,6 +217,10 @@ def _take(router: _Router, sample: TargetSample) -> None:
         router.pending, router.seconds = {}, 0.0
         return
     router.seconds += sample.at - last[0]
+    router.watched = router.watched.add(sample.at, sample.at - last[0])
+    for engine, count in counts.sent.items():
+        more = max(0.0, count - last[1].sent.get(engine, 0.0))
+        router.sent[engine] = router.sent.get(engine, DecayingSum()).add(sample.at, more)
     for counter, by_key in grown.items():
         pending = router.pending.setdefault(counter, {})
         for key, amount in by_key.items():

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import sqrt
 from typing import Final
 
 from headrace_api.base import resource_id
@@ -17,6 +18,7 @@ from headrace_api.units import seconds
 from headrace_operator.estimators import penalty as penalties
 from headrace_operator.estimators import ramp as ramps
 from headrace_operator.estimators import staleness
+from headrace_operator.estimators.demand import TAU
 from headrace_operator.estimators.liveness import Liveness, engine_alive
 from headrace_operator.estimators.penalty import Measured, Penalty, PenaltyRules
 from headrace_operator.estimators.replica import EngineFigures, PageReading, ReplicaWindow, combine
@@ -27,6 +29,11 @@ from headrace_operator.snapshot.signals import EngineSignal, Factor, Reading
 # Where no router can be a second source, so many times the usual number of refused connects stands in for it.
 LONE_SOURCE: Final = 3
 MASS_LOSS: Final = 0.5
+# Work per request follows the hit share: a move smaller than this is noise and would move weights for nothing.
+HIT_STEP: Final = 0.02
+# Two counters of the same requests differ by those in flight: what is less than so many deviations is none of others'.
+BACKGROUND_DEVIATIONS: Final = 3.0
+BACKGROUND_STEP: Final = 0.1  # of the engine's rate
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class _Engine:
     measured: Measured | None = None
     ramp: ramps.Ramp | None = None
     dead: bool = False
+    hit_share: float | None = None
+    background: float | None = None
     rung: str = "Unknown"
     rung_since: float = 0.0
 
@@ -130,8 +139,13 @@ class EngineTrackers:
         for name, at in updated.items():
             self._judge(name, at)
 
-    def views(self, now: float, ejected: Mapping[str, bool] | None) -> dict[str, EngineView]:
-        """All engines at ``now``. ejected: which engines routers can't connect to; None when no router was read."""
+    def views(
+        self, now: float, ejected: Mapping[str, bool] | None, sent: Mapping[str, float] | None = None
+    ) -> dict[str, EngineView]:
+        """All engines at ``now``. ejected: which engines routers can't connect to; None when no router was read.
+
+        sent: requests/s that our routers sent to each engine; None when that is not wholly known.
+        """
         self._settle_deaths(ejected)
         rungs: dict[str, staleness.Rung] = {}
         figures: dict[str, EngineFigures] = {}
@@ -142,6 +156,8 @@ class EngineTrackers:
             figures[name], rungs[name] = seen, staleness.ladder(age, limits)
         measured_ones = {name: rung for name, rung in rungs.items() if figures[name].at is not None}
         factors = staleness.relative_factors(measured_ones)
+        for name, engine in self._engines.items():
+            engine.background = _background(engine.background, figures[name], sent, name)
         return {
             name: self._view(name, engine, figures[name], rungs[name], factors.get(name, 1.0), now)
             for name, engine in self._engines.items()
@@ -239,8 +255,12 @@ class EngineTrackers:
         engine.ramp = ramps.observe(engine.ramp, now, present, ramp_up, first=engine.first)
         age = 0.0 if seen.at is None else max(0.0, now - seen.at)
 
-        def reading(value: float | None) -> Reading | None:
-            return None if value is None else Reading(value=value, age=age, interval=seen.interval)
+        def reading(value: float | None, deviation: float = 0.0) -> Reading | None:
+            if value is None:
+                return None
+            return Reading(value=value, age=age, interval=seen.interval, deviation=deviation)
+
+        engine.hit_share = _stepped(engine.hit_share, seen.hit_share, HIT_STEP)
 
         alive = engine_alive([replica.live for replica in engine.replicas.values()])
         signal = EngineSignal(
@@ -252,8 +272,9 @@ class EngineTrackers:
             running=reading(seen.running),
             waiting=reading(seen.waiting),
             kv_usage=reading(seen.kv_usage),
-            request_rate=reading(seen.request_rate),
-            hit_share=reading(seen.hit_share),
+            request_rate=reading(seen.request_rate, seen.request_rate_deviation),
+            background=reading(engine.background),
+            hit_share=reading(engine.hit_share),
             penalty=Factor(value=engine.penalty.factor, reason=engine.penalty.reason)
             if _told(engine.penalty)
             else None,
@@ -266,6 +287,20 @@ class EngineTrackers:
 
 def _windows(engine: _Engine) -> Sequence[ReplicaWindow]:
     return [replica.window for replica in engine.replicas.values() if replica.live.up is not False]
+
+
+def _stepped(old: float | None, new: float | None, step: float) -> float | None:
+    return old if old is not None and new is not None and abs(new - old) < step else new
+
+
+def _background(old: float | None, seen: EngineFigures, sent: Mapping[str, float] | None, name: str) -> float | None:
+    """Requests/s on the engine that our routers did not send, where it is more than chance; None when unknown."""
+    if sent is None or seen.steady_rate is None:
+        return None
+    foreign = seen.steady_rate - sent.get(name, 0.0)
+    if foreign <= BACKGROUND_DEVIATIONS * sqrt(seen.steady_rate / TAU):
+        return 0.0
+    return _stepped(old, foreign, BACKGROUND_STEP * seen.steady_rate)
 
 
 def _told(state: Penalty) -> bool:

@@ -62,6 +62,7 @@ class Loader:
         self._engines = EngineTrackers(_rules(config))
         self._demand = DemandTrackers()
         self._limits: dict[str, Thresholds] = {}
+        self._frontends: frozenset[str] = frozenset()
         self._since: dict[str, tuple[State, str]] = {}
         self.views: dict[str, EngineView] = {}
 
@@ -75,6 +76,7 @@ class Loader:
             )
             for policy in policies
         }
+        self._frontends = frozenset(frontend.name for policy in policies for frontend in policy.spec.frontends)
         self._engines.configure(_rules(config))
         self._engines.retarget(engines, _holds(engines, policies))
         found = targets(engines, config)
@@ -92,7 +94,8 @@ class Loader:
 
     def signals(self, steady: float, wall: float) -> Signals:
         """What is known at ``steady`` (the samples' clock), stamped with the ``wall``'s time."""
-        self.views = self._engines.views(steady, self._demand.ejected())
+        sent = self._demand.sent_rates(self._frontends, steady)
+        self.views = self._engines.views(steady, self._demand.ejected(), sent)
         sources = self._demand.views(steady, self._limits)
         states = [
             self._status(f"engine {name}", view.state, wall - (steady - view.state_since))

@@ -19,6 +19,7 @@ from headrace_api.names import (
     METRIC_OFFERED,
     METRIC_OFFERED_INPUT_TOKENS,
     METRIC_OFFERED_OUTPUT_TOKENS,
+    METRIC_REQUESTS,
 )
 from headrace_operator.estimators.counters import is_measured
 from headrace_operator.estimators.replica import Signal
@@ -149,7 +150,7 @@ _ROUTER: Final = {
 
 def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
     """A router's counts for its front-end, summed over prompt classes, and why something is unknown."""
-    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED})
+    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED, METRIC_REQUESTS})
     counts: dict[str, dict[DemandKey, float]] = {field: {} for field in _ROUTER.values()}
     foreign: set[str] = set()
     for metric, field in _ROUTER.items():
@@ -165,15 +166,19 @@ def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
                     labels.get("priority", ""),
                 )
                 counts[field][key] = counts[field].get(key, 0.0) + value
-    ejected = {
-        labels["engine"]: value
-        for labels, value in series.get(METRIC_EJECTED, ())
-        if "engine" in labels and is_measured(value)
-    }
     if broken:
         problem = f"lines of {', '.join(sorted(broken))} can't be parsed"
     elif foreign:
         problem = f"the page is of front-end {', '.join(sorted(foreign))}, not of {frontend}"
     else:
         problem = "" if METRIC_OFFERED in series else f"no {METRIC_OFFERED} on the page"
-    return RouterCounts(**counts, ejected=ejected), problem
+    by_engine = {name: _by_engine(series.get(name, ())) for name in (METRIC_REQUESTS, METRIC_EJECTED)}
+    return RouterCounts(**counts, sent=by_engine[METRIC_REQUESTS], ejected=by_engine[METRIC_EJECTED]), problem
+
+
+def _by_engine(series: Iterable[Series]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for labels, value in series:
+        if "engine" in labels and is_measured(value):
+            found[labels["engine"]] = found.get(labels["engine"], 0.0) + value
+    return found

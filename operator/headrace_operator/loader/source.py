@@ -46,13 +46,14 @@ class DemandKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RouterCounts:
-    """A router's counters by key, and how many endpoints of each engine it has ejected."""
+    """A router's counters by key; by engine, requests that ended there, and endpoints that are ejected."""
 
     offered: Mapping[DemandKey, float] = field(default_factory=dict)
     client_retries: Mapping[DemandKey, float] = field(default_factory=dict)
     ended: Mapping[DemandKey, float] = field(default_factory=dict)
     input_tokens: Mapping[DemandKey, float] = field(default_factory=dict)
     output_tokens: Mapping[DemandKey, float] = field(default_factory=dict)
+    sent: Mapping[str, float] = field(default_factory=dict)
     ejected: Mapping[str, float] = field(default_factory=dict)
 
 

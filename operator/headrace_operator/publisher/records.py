@@ -23,7 +23,8 @@ MAX_BYTES: Final = 256 * 2**20  # of all records together
 class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One publication: everything that ``decide`` was given, and the tables it wrote.
 
-    at: RFC 3339. memory: the decision's memory before it. before: the tables that stood.
+    at: RFC 3339. memory: the decision's memory before it. before: the tables that stood. history: (policy id, line)
+    that the publication added.
     """
 
     revision: int
@@ -34,6 +35,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     memory: Memory
     before: tuple[RoutingTable, ...] = ()
     written: tuple[RoutingTable, ...] = ()
+    history: tuple[tuple[str, str], ...] = ()
 
 
 def recorded_revisions(state: Path) -> tuple[int, ...]:

@@ -97,10 +97,45 @@ def test_a_sample_of_zero_is_idle() -> None:
     assert (seen.running, seen.waiting) == (0.0, None)
 
 
-def test_hit_share_from_counters_else_from_the_gauge() -> None:
-    counted = window((0, {"prefix_hits": 0.0, "prefix_queries": 0.0}), (5, {"prefix_hits": 6.0, "prefix_queries": 8.0}))
-    assert combine([counted]).hit_share == 0.75
-    assert combine([window((0, {"hit_rate": 0.4}))]).hit_share == 0.4
+def looked_up(hits: float, queries: float) -> ReplicaWindow:
+    return window(
+        (0, {"prefix_hits": 0.0, "prefix_queries": 0.0}), (5, {"prefix_hits": hits, "prefix_queries": queries})
+    )
+
+
+@pytest.mark.parametrize(
+    ("pages", "share"),
+    [
+        pytest.param(looked_up(6_000, 8_000), None, id="too few tokens to believe"),
+        pytest.param(looked_up(9_000, 12_000), 0.75, id="counted"),
+        pytest.param(looked_up(13_000, 12_000), 1.0, id="never more than all"),
+        pytest.param(window((0, {"hit_rate": 0.4})), 0.4, id="a gauge where nothing is counted"),
+        pytest.param(window((0, {"prefix_hits": 1.0}), (5, {"prefix_hits": 2.0})), None, id="half of a pair"),
+    ],
+)
+def test_hit_share(pages: ReplicaWindow, share: float | None) -> None:
+    assert combine([pages]).hit_share == share
+
+
+def test_hit_share_is_a_slow_mean_whatever_the_window() -> None:
+    """A share over the few seconds of the window swings with single conversations, and would move weights."""
+    seen, hits, queries = ReplicaWindow(5.0), 0.0, 0.0
+    shares = []
+    for at in range(300):
+        seen.observe(PageReading(float(at), {"prefix_hits": hits, "prefix_queries": queries}))
+        hits += 900.0 if at % 10 < 5 else 100.0
+        queries += 1000.0
+        shares.append(combine([seen]).hit_share)
+    settled = [share for share in shares[100:] if share is not None]
+    assert len(settled) == 200
+    assert max(settled) - min(settled) < 0.05
+
+
+def test_request_rate_has_the_deviation_of_a_count() -> None:
+    seen = combine([window((0, {"finished": 0.0}), (10, {"finished": 90.0}))])
+    assert (seen.request_rate, seen.request_rate_deviation) == (9.0, pytest.approx(0.3 * 10**0.5))
+    assert combine([window((0, {"finished": 0.0}), (10, {"finished": 0.0}))]).request_rate_deviation == 0.1
+    assert combine([window((0, {"finished": 0.0}))]).request_rate_deviation == 0.0
 
 
 def test_error_share() -> None:

@@ -158,3 +158,20 @@ def test_ejected_endpoints_are_a_second_source() -> None:
     made = tracker(ONE)
     feed(made, TargetSample(ONE, 0, "Read", counts=RouterCounts(ejected={"i/a": 1.0, "i/b": 0.0})))
     assert made.ejected() == {"i/a": True}
+
+
+def sent_page(target: RouterTarget, at: float, count: float) -> TargetSample:
+    return TargetSample(target, at, "Read", counts=RouterCounts(sent={"inf/a": count}))
+
+
+def test_requests_sent_to_engines_are_known_only_when_all_routers_are() -> None:
+    made = tracker(ONE, TWO)
+    for at in range(0, 80, 2):
+        feed(made, sent_page(ONE, at, 10.0 * at), sent_page(TWO, at, 5.0 * at))
+    known = made.sent_rates({"fe"}, 80)
+    assert known is not None
+    assert known["inf/a"] == pytest.approx(15.0)
+    assert made.sent_rates({"fe", "elsewhere"}, 80) is None
+    assert made.sent_rates({"fe"}, 400) is None
+    made.retarget([ONE, TWO, RouterTarget("fe", "http://r3")])
+    assert made.sent_rates({"fe"}, 80) is None

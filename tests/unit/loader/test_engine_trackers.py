@@ -243,6 +243,36 @@ def test_engines_and_urls_come_and_go() -> None:
     assert trackers.views(3.0, None) == {}
 
 
+def test_work_of_others_is_told_when_it_is_more_than_chance() -> None:
+    """The API page, Several policies: an engine's own request rate minus ours is background."""
+    fleet = Fleet("a")
+    fleet.run(20)
+
+    def background(sent: dict[str, float] | None) -> float | None:
+        found = fleet.trackers.views(fleet.now, None, sent)["inf/a"].signal.background
+        return None if found is None else found.value
+
+    assert background({"inf/a": 10.0}) is None
+    fleet.run(60)
+    assert background(None) is None
+    assert background({"inf/a": 9.5}) == 0.0
+    assert background({"inf/a": 6.0}) == pytest.approx(4.0)
+    assert background({"inf/a": 5.5}) == pytest.approx(4.0)
+    assert background({}) == pytest.approx(10.0)
+
+
+def test_a_hit_share_that_hardly_moves_does_not_move() -> None:
+    trackers = EngineTrackers(RULES)
+    trackers.retarget([engine("a")], {})
+    shares = []
+    for at, share in enumerate((0.5, 0.51, 0.49, 0.53)):
+        trackers.observe([sample("a", float(at), hit_rate=share)])
+        found = trackers.views(float(at), None)["inf/a"].signal.hit_share
+        assert found is not None
+        shares.append(found.value)
+    assert shares == [0.5, 0.5, 0.5, 0.53]
+
+
 # What a profile expects.
 
 FIGURES = EngineFigures(

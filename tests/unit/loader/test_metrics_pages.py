@@ -229,6 +229,9 @@ ROUTER = f"""headrace_offered_requests_total{{{WHO},prompt_class="0"}} 4
 headrace_offered_requests_total{{{WHO},prompt_class="1"}} 5
 headrace_client_retries_total{{{WHO},prompt_class="0"}} 2
 headrace_ejected_endpoints{{engine="i/e"}} 1
+headrace_requests_total{{engine="i/e",outcome="ok"}} 7
+headrace_requests_total{{engine="i/e",outcome="cut"}} 1
+headrace_requests_total{{outcome="ok"}} 9
 """
 KEY = DemandKey("i/chat", "m", "hi")
 
@@ -237,7 +240,7 @@ def test_router_page_adds_prompt_classes() -> None:
     counts, problem = router_page(ROUTER, "fe")
     assert problem == ""
     assert (counts.offered, counts.client_retries, counts.ended) == ({KEY: 9.0}, {KEY: 2.0}, {})
-    assert counts.ejected == {"i/e": 1.0}
+    assert (counts.ejected, counts.sent) == ({"i/e": 1.0}, {"i/e": 8.0})
 
 
 @pytest.mark.parametrize(
