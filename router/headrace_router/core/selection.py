@@ -161,10 +161,6 @@ class Selector:
 
     def install(self, view: TableView) -> None:
         """Swap the tables. ``view`` is to be built with ``previous=self.view``: one at a time."""
-        for name, engine in self.view.engines.items():
-            after = view.engines.get(name)
-            if after is None or after.state is not engine.state:
-                engine.state.pools = ()
         for model in view.models.values():
             model.pool.in_flight = model.pool.total = model.pool.out = 0
         for engine in view.engines.values():
@@ -244,8 +240,8 @@ class Selector:
         known.state.troubled = True
 
     def due_probes(self, now: float, limit: int = 8) -> list[Probe]:
-        """Endpoints to be probed now, a trickle: those in trouble every few seconds, those that no request reaches
-        (weight 0, or idle) now and then, so that they are known to be well before they are needed."""
+        """Endpoints to be probed now, a trickle: those in trouble and those without a weight every few seconds, idle
+        ones now and then, so that what no request reaches is known to be well before it is needed."""
         due: list[Probe] = []
         order = self._probe_order
         for _ in range(min(len(order), _PROBE_SCAN)):

@@ -76,8 +76,8 @@ class Pool:
 class EngineState:
     """One engine, from the table that brought it to the table that left it out.
 
-    troubled: something may speak against an endpoint, so look closer. pools: those of the view in force; empty once
-    the engine has left.
+    troubled: something may speak against an endpoint, so look closer. pools: those of the last
+    view that held it.
     """
 
     __slots__ = ("endpoints", "id", "in_flight", "pools", "troubled")

@@ -121,7 +121,7 @@ def test_the_guard_never_spills_while_nobody_is_over(
         assert pick.reason == "affinity"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(given_weights=weights(), loads=st.lists(st.integers(0, 40), min_size=12, max_size=12), keyed=st.booleans())
 def test_the_guard_takes_the_cheapest_or_what_is_cheap_enough(
     given_weights: dict[str, int], loads: list[int], keyed: bool
@@ -142,6 +142,7 @@ def test_the_guard_takes_the_cheapest_or_what_is_cheap_enough(
     least = min(costs.values())
     if pick.reason == "spill":
         assert costs[pick.engine] == least
+        assert not keyed or costs[routes.routes[routes.orders.first(pick.slot)].id] > least + variant.x
     else:
         assert costs[pick.engine] <= least + variant.x
 

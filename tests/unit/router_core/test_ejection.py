@@ -163,8 +163,9 @@ def test_what_says_nothing_against_an_engine(outcome: Outcome) -> None:
     assert reached(selector, 0.0) == {"a", "b", "c"}
 
 
-def test_time_outs_of_one_key_are_not_the_engines_fault() -> None:
-    selector = fleet()
+@pytest.mark.parametrize("consecutive", [1, 3])
+def test_time_outs_of_one_key_are_not_the_engines_fault(consecutive: int) -> None:
+    selector = fleet(consecutive=consecutive)
     pick = attempt_on(selector, "a", 0.0)
     for _ in range(200):
         assert not selector.report(pick, Outcome.TIMED_OUT, 0.0)

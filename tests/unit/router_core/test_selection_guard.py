@@ -119,3 +119,14 @@ def test_the_guard_compares_a_bounded_number_of_many_engines() -> None:
     hot = Counter(held(selector, b"hot").engine for _ in range(60))
     assert len(hot) > 10
     assert len({held(selector).engine for _ in range(100)}) > 90
+
+
+def test_a_saving_below_the_slack_moves_nobody() -> None:
+    """A costs 1.4 s, B 0.6 s: 0.8 s saved is less than the second that a cached prefix is worth."""
+    engines = [engine(name, inFlightHere=4.0, inFlightAll=4.0) for name in "ab"]
+    models = one_model(route("a", 10_000, workShare=0.5), route("b", 0, workShare=0.5, reducedCost=0.6))
+    selector = make_selector(make_table({}, models=models, engines=engines, guard=GUARD))
+    picks = [held(selector, b"k") for _ in range(12)]
+    assert {pick.engine_name for pick in picks[:9]} == {"a"}
+    costs = [2 * 0.5 * 4 * (n - 6) / 8 for n in range(12)]
+    assert [pick.engine_name == "a" for pick in picks] == [cost <= 1.6 for cost in costs]

@@ -101,6 +101,13 @@ def test_whole_orders_hold_everyone_once() -> None:
         assert CANDIDATES <= len(large.order(slot)) < FLAT * 3
 
 
+def test_the_work_of_a_first_pick_is_bounded() -> None:
+    """SCA-05: at 5,000 engines no group holds more than a flat order may."""
+    made = orders({f"e{i}": 1.0 for i in range(5000)})
+    assert max(map(len, made._members)) <= FLAT
+    assert len(made._groups) <= 32
+
+
 def test_orders_are_computed_again_after_many() -> None:
     made = orders(EQUAL)
     first = made.order(0)
