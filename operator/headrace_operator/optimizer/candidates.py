@@ -29,7 +29,7 @@ def first_candidates(possible: Bools, direct: Floats, previous: Floats) -> Bools
 
 
 def missing_pairs(problem: Problem, candidates: Bools, source_price: Floats, engine_price: Floats) -> Bools:
-    """Allowed pairs without a column, cheaper than what their source pays at the margin; of each source the best few."""
+    """Allowed pairs without a column, cheaper than what their source pays now; of each source the best few."""
     lacking = problem.allowed & ~candidates
     if not lacking.any():
         return lacking

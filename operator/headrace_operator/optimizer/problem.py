@@ -17,8 +17,6 @@ from headrace_operator.optimizer.prices import PIECE_FACTORS, PIECES, Prices, mo
 from headrace_operator.optimizer.readings import Readings
 from headrace_operator.snapshot.curves import (
     BACKLOG_SECONDS,
-    BREAKPOINTS,
-    SEGMENTS,
     Floats,
     averaged_slopes,
     target_slopes,
@@ -36,7 +34,7 @@ class Problem:
 
     Sources x engines: work (stated_work: NaN or infinite where unusable), round_trip, unloaded (T(0)/trim, without
     round trip), previous (fractions), move_price, allowed. Engines: hard C_j, factor c_j/C_j, effective c_j, soft
-    (beyond it work costs P more), fixed (load of others), trim, reference_work, slopes and widths (engines x 17),
+    (beyond it work costs P more), fixed (load of others), trim, reference_work, slopes and widths (engines x 32),
     backlog (slope beyond C_j). Sources: demand, shift (share that may move; infinite without the row). Shed pieces:
     piece_source, piece_rank, piece_share (of the source's demand), piece_factor.
     """
@@ -118,7 +116,7 @@ def build_problem(layout: Layout, readings: Readings, fixed: Mapping[str, float]
     reference = np.where(np.isfinite(reference) & (reference > 0.0), reference, _mean_work(safe_work, layout.possible))
     effective = state.hard * state.factor
     soft = np.fmin(effective, layout.target * state.hard)
-    slopes, repaired, ends = _slopes(layout, soft, effective, reference, state.trim)
+    slopes, widths = _slopes(layout, soft, effective, reference, state.trim)
     pieces = shed_pieces(readings.demand)
     direct = readings.round_trip + unloaded + move_price
     steepest = float(slopes[allowed.any(axis=0)].max(initial=0.0))
@@ -144,10 +142,10 @@ def build_problem(layout: Layout, readings: Readings, fixed: Mapping[str, float]
         trim=state.trim,
         hit_share=state.hit_share,
         reference_work=reference,
-        widths=effective[:, None] * np.diff(BREAKPOINTS)[None, :] * ends[:, None],
+        widths=effective[:, None] * widths,
         slopes=slopes,
         backlog=BACKLOG_SECONDS / reference,
-        repaired=repaired,
+        repaired=figures.reference.bent,
         piece_source=pieces[0],
         piece_rank=pieces[1],
         piece_share=pieces[2],
@@ -181,36 +179,27 @@ def _previous(previous: Floats, elsewhere: Floats, allowed: Bools) -> tuple[Floa
     return kept / np.maximum(total, 1.0)[:, None], total > 0.0, lost
 
 
-def _slopes(
-    layout: Layout, soft: Floats, effective: Floats, reference: Floats, trim: Floats
-) -> tuple[Floats, Bools, Floats]:
-    """m_jk, where the hull repaired a profile, and the utilisation at which each engine's soft range ends."""
-    targeted = np.isfinite(layout.target)
-    ends = np.where(targeted & (effective > 0.0), soft / np.where(effective > 0.0, effective, 1.0), 1.0)
-    slopes = np.zeros((len(soft), SEGMENTS))
-    repaired = np.zeros(len(soft), dtype=np.bool_)
-    free = np.flatnonzero(~targeted)
-    if free.size:
-        curves = [layout.figures.reference[index] for index in free]
-        slopes[free], repaired[free] = averaged_slopes(
-            np.stack([curve.spread for curve in curves]),
-            np.array([curve.unloaded for curve in curves]),
-            np.stack([curve.knots for curve in curves]),
-            reference[free],
-            trim[free],
-        )
-    bound = np.flatnonzero(targeted)
+def _slopes(layout: Layout, soft: Floats, effective: Floats, reference: Floats, trim: Floats) -> tuple[Floats, Floats]:
+    """m_jk, and the segments' widths as fractions of c_j (engines x 32)."""
+    bank = layout.figures.reference
+    slopes, points = averaged_slopes(bank, reference, trim), bank.at
+    bound = np.flatnonzero(np.isfinite(layout.target))
     if bound.size:
-        points = BREAKPOINTS[None, :] * ends[bound, None]
-        latency = np.stack(
-            [
-                layout.figures.curves[index][0](at)
-                + layout.figures.reference_output[index] * layout.figures.curves[index][1](at)
-                for index, at in zip(bound, points, strict=True)
-            ]
-        )
-        slopes[bound], repaired[bound] = target_slopes(points, latency, reference[bound], trim[bound])
-    return slopes, repaired, ends
+        points = points.copy()
+        ends = np.where(effective > 0.0, soft / np.where(effective > 0.0, effective, 1.0), 1.0)[bound]
+        points[bound] = np.minimum(bank.target_at[bound], ends[:, None])
+        latency = _cut(layout, bound, ends)
+        slopes[bound] = target_slopes(points[bound], latency, bank.unloaded[bound], reference[bound], trim[bound])
+    return slopes, np.diff(points, axis=1)
+
+
+def _cut(layout: Layout, engines: Ints, ends: Floats) -> Floats:
+    """T at the target breakpoints of some engines, cut off at their ends."""
+    bank, curves, out = layout.figures.reference, layout.figures.curves, layout.figures.reference_output
+    last = np.array(
+        [float(curves[e][0](end) + out[e] * curves[e][1](end)) for e, end in zip(engines, ends, strict=True)]
+    )
+    return np.where(bank.target_at[engines] < ends[:, None], bank.target_latency[engines], last[:, None])
 
 
 def shed_pieces(demand: tuple[SourceDemand, ...]) -> tuple[Ints, Ints, Floats, Floats, int]:

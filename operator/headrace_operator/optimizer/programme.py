@@ -1,7 +1,7 @@
 """Programme: the linear programme of a problem as arrays; the only place that knows what a row or a column means.
 
 On the routing-weight path, pure, no solver. The unknowns are flows of work, y = unit x (unit: about w_i), so that a
-change of tokens touches costs and right-hand sides only. Columns: s (17 segments of load an engine, one up to C_j,
+change of tokens touches costs and right-hand sides only. Columns: s (32 segments of load an engine, one up to C_j,
 one beyond), z (shed pieces), e (a source's flow beyond maxShift), then pair columns, which may grow: "stay" (a_ij,
 up to the previous share) and "move" (b_ij). Rows: balance of each source, load of each engine, shift of each source.
 

@@ -8,6 +8,8 @@ it. Nothing here knows demand, prices or policies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -18,9 +20,9 @@ from headrace_api.units import seconds
 
 Floats = NDArray[np.float64]
 
-SEGMENTS = 17
-LAST_CURVED = 0.97  # breakpoints crowd towards it: latency bends most near saturation
-BREAKPOINTS: Floats = np.append(LAST_CURVED * (1.0 - (1.0 - np.arange(SEGMENTS) / 16.0) ** 2), 1.0)
+LAST_CURVED = 0.97  # the first breakpoints crowd towards it: latency bends most near saturation
+FIRST_BREAKPOINTS: Floats = np.append(LAST_CURVED * (1.0 - (1.0 - np.arange(17) / 16.0) ** 2), 1.0)
+SEGMENTS = 32  # the first 17, and 15 more where this curve bends most: true cost within 0.2 % (17 alone: 1.2 %)
 SPREAD = 0.02  # standard deviation of utilisation within one tick
 BACKLOG_FROM = 0.98  # utilisation from which an overload is priced as a growing backlog
 BACKLOG_SECONDS = 30.0  # mean wait a request in a 60 s overload
@@ -28,11 +30,10 @@ RESIDENCE_UTILISATION = 0.85  # where the residence time of the concurrency and 
 HULL_TOLERANCE = 1e-9  # relative to the curve's height: rounding, not a fault of the profile
 
 _HERMITE = np.polynomial.hermite.hermgauss(9)
-_NODES: Floats = BREAKPOINTS[:, None] + np.sqrt(2.0) * SPREAD * _HERMITE[0][None, :]
-_NODE_WEIGHTS: Floats = _HERMITE[1] / _HERMITE[1].sum()
-_BELOW: Floats = np.clip(_NODES, 0.0, BACKLOG_FROM)
-_BEYOND = _NODES > BACKLOG_FROM
+_OFFSETS: Floats = np.sqrt(2.0) * SPREAD * _HERMITE[0]
+_WEIGHTS: Floats = _HERMITE[1] / _HERMITE[1].sum()
 _KNOTS: Floats = np.array([BACKLOG_FROM, 0.99, 1.0])  # profile points beyond 0.98 stand on whole percents
+_GRID: Floats = np.arange(401) / 400.0
 
 
 class LatencyCurve(NamedTuple):
@@ -49,14 +50,34 @@ class LatencyCurve(NamedTuple):
 
 
 class ReferenceCurve(NamedTuple):
-    """T_j of one engine's reference mix, sampled where the slopes need it.
+    """T_j of one engine's reference mix, sampled where the slopes need it (33 breakpoints each).
 
-    spread: T at the Gauss-Hermite nodes around each breakpoint (18 x 9). unloaded: T(0). knots: T at 0.98, 0.99, 1.
+    unloaded: T(0). knots: T at 0.98, 0.99, 1. at, excess: breakpoints without a target and u (T(u) - T(0)) averaged
+    there over the spread, T held at its value of 0.98 beyond. target_at, target_latency: breakpoints with a target,
+    and T there. bent: the profile's own G isn't convex and rising, so the hull repairs it.
     """
 
-    spread: Floats
     unloaded: float
     knots: Floats
+    at: Floats
+    excess: Floats
+    target_at: Floats
+    target_latency: Floats
+    bent: bool
+
+
+class CurveBank(NamedTuple):
+    """Reference curves of engines, stacked (engines first). beyond: the nodes above 0.98 of all averaged breakpoints:
+    engine, breakpoint, utilisation, weight."""
+
+    unloaded: Floats
+    knots: Floats
+    at: Floats
+    excess: Floats
+    target_at: Floats
+    target_latency: Floats
+    bent: NDArray[np.bool_]
+    beyond: tuple[NDArray[np.int64], NDArray[np.int64], Floats, Floats]
 
 
 def latency_curve(points: tuple[ProfilePoint, ...]) -> LatencyCurve:
@@ -65,57 +86,103 @@ def latency_curve(points: tuple[ProfilePoint, ...]) -> LatencyCurve:
     return LatencyCurve(np.array([at for at, _ in pairs]), np.array([value for _, value in pairs]))
 
 
+@lru_cache(maxsize=8192)
 def declared_curves(profile: Profile) -> tuple[LatencyCurve, LatencyCurve]:
     """TTFT and TBOT curves of a profile."""
     return latency_curve(profile.ttft), latency_curve(profile.tbot)
 
 
-def reference_curve(ttft: LatencyCurve, tbot: LatencyCurve, output_tokens: float) -> ReferenceCurve:
+@lru_cache(maxsize=8192)
+def reference_curve(profile: Profile, output_tokens: float) -> ReferenceCurve:
     """T_j(u) = TTFT_j(u) + output tokens x TBOT_j(u), sampled once for a profile."""
-    nodes = np.maximum(_NODES, 0.0)
-    return ReferenceCurve(
-        spread=ttft(nodes) + output_tokens * tbot(nodes),
-        unloaded=float(ttft(0.0) + output_tokens * tbot(0.0)),
-        knots=ttft(_KNOTS) + output_tokens * tbot(_KNOTS),
+    ttft, tbot = declared_curves(profile)
+
+    def latency(utilisation: Floats) -> Floats:
+        return ttft(utilisation) + output_tokens * tbot(utilisation)
+
+    unloaded = float(latency(np.zeros(1))[0])
+    knots = latency(_KNOTS)
+
+    def averaged(utilisation: Floats) -> Floats:
+        nodes = np.clip(utilisation[:, None] + _OFFSETS, 0.0, BACKLOG_FROM)
+        return np.asarray((nodes * (latency(nodes) - unloaded)) @ _WEIGHTS, dtype=np.float64)
+
+    grid = np.union1d(_GRID, np.concatenate([ttft.at, tbot.at]))
+    at = _breakpoints(grid, averaged(grid) + _beyond_knee(grid))
+    own = grid * (latency(grid) - unloaded)
+    target_at = _breakpoints(grid, own)
+    bent = _hull_of(grid, own)[1]
+    return ReferenceCurve(unloaded, knots, at, averaged(at), target_at, latency(target_at), bent)
+
+
+def _beyond_knee(grid: Floats) -> Floats:
+    """The averaged backlog on the grid, per unit of work: what bends a curve near saturation besides its profile."""
+    return np.asarray(np.maximum(grid[:, None] + _OFFSETS - BACKLOG_FROM, 0.0) @ _WEIGHTS * BACKLOG_SECONDS)
+
+
+def _breakpoints(grid: Floats, height: Floats) -> Floats:
+    """33 breakpoints: the first 18, then, one by one, the grid points where straight lines miss the curve most."""
+    chosen = np.unique(np.append(FIRST_BREAKPOINTS, 0.0))
+    while chosen.size < SEGMENTS + 1:
+        miss = np.abs(np.interp(grid, chosen, np.interp(chosen, grid, height)) - height)
+        best = int(np.argmax(miss))
+        if miss[best] <= 0.0 or grid[best] in chosen:
+            chosen = np.append(chosen, np.ones(SEGMENTS + 1 - chosen.size))
+        else:
+            chosen = np.sort(np.append(chosen, grid[best]))
+    return chosen
+
+
+def curve_bank(curves: Sequence[ReferenceCurve]) -> CurveBank:
+    """Stacks the curves of engines."""
+    at = np.stack([curve.at for curve in curves]) if curves else np.zeros((0, SEGMENTS + 1))
+    nodes = at[:, :, None] + _OFFSETS
+    engine, point, node = np.nonzero(nodes > BACKLOG_FROM)
+    return CurveBank(
+        unloaded=np.array([curve.unloaded for curve in curves]),
+        knots=np.array([curve.knots for curve in curves]).reshape(len(curves), len(_KNOTS)),
+        at=at,
+        excess=np.array([curve.excess for curve in curves]).reshape(at.shape),
+        target_at=np.array([curve.target_at for curve in curves]).reshape(at.shape),
+        target_latency=np.array([curve.target_latency for curve in curves]).reshape(at.shape),
+        bent=np.array([curve.bent for curve in curves], dtype=np.bool_),
+        beyond=(engine, point, nodes[engine, point, node], _WEIGHTS[node]),
     )
 
 
-def averaged_slopes(
-    spread: Floats, unloaded: Floats, knots: Floats, work: Floats, trim: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """Slopes m_jk (engines x 17, seconds a replica-second) without a target, and where the hull repaired the profile.
+def averaged_slopes(bank: CurveBank, work: Floats, trim: Floats) -> Floats:
+    """Slopes m_jk (engines x 32, seconds a replica-second) without a target.
 
-    spread: engines x 18 x 9; unloaded, work (w_j of the reference), trim: engines; knots: engines x 3. G per unit of
-    c_j is u (T(u) - T(0)) / (w trim), its slope beyond 0.98 at least 30 s / w; then it is averaged over the spread.
+    work: w_j of the reference. G per unit of c_j is u (T(u) - T(0)) / (w trim), its slope beyond 0.98 at least
+    30 s / w; then it is averaged over the spread.
     """
     scale = 1.0 / (work * trim)
-    latency = spread.copy()
-    latency[:, _BEYOND] = knots[:, :1]
-    excess = _BELOW * (latency - unloaded[:, None, None]) * scale[:, None, None]
-    excess[:, _BEYOND] += _backlog(unloaded, knots, scale, BACKLOG_SECONDS / work)
-    return hull_slopes(np.broadcast_to(BREAKPOINTS, (len(work), SEGMENTS + 1)), excess @ _NODE_WEIGHTS)
+    excess = bank.excess * scale[:, None]
+    engine, point, nodes, weights = bank.beyond
+    backlog = _backlog(bank, engine, nodes, scale, BACKLOG_SECONDS / work)
+    flat = np.bincount(engine * (SEGMENTS + 1) + point, weights * backlog, excess.size)
+    return hull_slopes(bank.at, excess + flat.reshape(excess.shape))
 
 
-def target_slopes(breakpoints: Floats, latency: Floats, work: Floats, trim: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+def target_slopes(at: Floats, latency: Floats, unloaded: Floats, work: Floats, trim: Floats) -> Floats:
     """Slopes m_jk with a target: the profile's own hull below it, neither averaged nor with the backlog's slope.
 
-    breakpoints: engines x 18, scaled to end at the target; latency: T there.
+    at: engines x 33, cut off at the target; latency: T there.
     """
-    excess = breakpoints * (latency - latency[:, :1]) / (work * trim)[:, None]
-    return hull_slopes(breakpoints, excess)
+    return hull_slopes(at, at * (latency - unloaded[:, None]) / (work * trim)[:, None])
 
 
-def _backlog(unloaded: Floats, knots: Floats, scale: Floats, least: Floats) -> Floats:
-    """Engines x nodes beyond 0.98: the integral of max(G', least) from there, T linear between knots, flat beyond 1."""
-    nodes = _NODES[_BEYOND][None, :]
-    total = least[:, None] * (nodes - BACKLOG_FROM)
+def _backlog(bank: CurveBank, engine: NDArray[np.int64], nodes: Floats, scale: Floats, least: Floats) -> Floats:
+    """By node beyond 0.98: the integral of max(G', least) from there, T linear between knots, flat beyond 1."""
+    total = least[engine] * (nodes - BACKLOG_FROM)
     for index, start in enumerate(_KNOTS):
         last_knot = index + 1 == len(_KNOTS)
         end = np.inf if last_knot else _KNOTS[index + 1]
         length = np.clip(nodes, start, end) - start
+        knots = bank.knots
         rise = np.zeros(len(scale)) if last_knot else (knots[:, index + 1] - knots[:, index]) / (end - start)
-        first = ((knots[:, index] - unloaded + rise * start) * scale - least)[:, None]
-        total = total + _positive_area(first, first + (2.0 * rise * scale)[:, None] * length, length)
+        first = ((knots[:, index] - bank.unloaded + rise * start) * scale - least)[engine]
+        total = total + _positive_area(first, first + (2.0 * rise * scale)[engine] * length, length)
     return total
 
 
@@ -127,18 +194,15 @@ def _positive_area(first: Floats, last: Floats, length: Floats) -> Floats:
     return np.where(high <= 0.0, 0.0, crossing) * length
 
 
-def hull_slopes(at: Floats, height: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Slopes of the lower convex hulls of rows of points, at least 0, and which rows were not convex and rising.
-
-    at, height: rows x points, ``at`` ascending (equal neighbours give slope 0 of width 0).
-    """
+def hull_slopes(at: Floats, height: Floats) -> Floats:
+    """Slopes of the lower convex hulls of rows of points (rows x points, ``at`` ascending), at least 0."""
     width = np.diff(at, axis=1)
     slopes = np.diff(height, axis=1) / np.where(width > 0.0, width, 1.0)
-    bent = (np.diff(slopes, axis=1) < 0.0).any(axis=1) | (slopes[:, 0] < 0.0)
-    repaired = np.zeros(len(at), dtype=np.bool_)
+    real = np.where(width > 0.0, slopes, -np.inf)
+    bent = (slopes < np.maximum.accumulate(real, axis=1)).any(axis=1) | (slopes[:, 0] < 0.0)
     for row in np.flatnonzero(bent):
-        slopes[row], repaired[row] = _hull_of(at[row], height[row])
-    return slopes, repaired
+        slopes[row] = _hull_of(at[row], height[row])[0]
+    return slopes
 
 
 def _hull_of(at: Floats, height: Floats) -> tuple[Floats, bool]:

@@ -17,9 +17,10 @@ from headrace_api.engine import InferenceEngineSpec
 from headrace_api.units import number
 from headrace_operator.snapshot.curves import (
     RESIDENCE_UTILISATION,
+    CurveBank,
     Floats,
     LatencyCurve,
-    ReferenceCurve,
+    curve_bank,
     declared_curves,
     reference_curve,
 )
@@ -51,7 +52,7 @@ class EngineFigures(NamedTuple):
     ttft_busy: Floats
     tbot_busy: Floats
     curves: tuple[tuple[LatencyCurve, LatencyCurve], ...]
-    reference: tuple[ReferenceCurve, ...]
+    reference: CurveBank
 
 
 def engine_figures(specs: Sequence[InferenceEngineSpec]) -> EngineFigures:
@@ -77,8 +78,8 @@ def engine_figures(specs: Sequence[InferenceEngineSpec]) -> EngineFigures:
         ttft_busy=np.array([float(ttft(RESIDENCE_UTILISATION)) for ttft, _ in curves]),
         tbot_busy=np.array([float(tbot(RESIDENCE_UTILISATION)) for _, tbot in curves]),
         curves=curves,
-        reference=tuple(
-            reference_curve(ttft, tbot, out) for (ttft, tbot), out in zip(curves, reference_output, strict=True)
+        reference=curve_bank(
+            [reference_curve(spec.profile, float(out)) for spec, out in zip(profiles, reference_output, strict=True)]
         ),
     )
 

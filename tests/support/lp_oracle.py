@@ -1,0 +1,420 @@
+"""An oracle for the optimizer: the routing problem built again from plain manifests, and proofs that need no solver.
+
+It shares no formula or array with the product (only where the curves are broken into segments, a free choice); it
+reads the design's text and the instance's dict. Two judgements: a certificate (the published flows and prices are
+primal and dual feasible, and their objectives meet), and the true convex cost, of which the product's pieces are an
+approximation, minimised by an interior-point solver.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import clarabel
+import msgspec
+import numpy as np
+from scipy import sparse
+
+from headrace_api.engine import Profile
+from headrace_operator.optimizer.solution import Solution
+from headrace_operator.snapshot.curves import reference_curve
+from support.lp_instances import Instance
+
+PIECES = ((0.10, 1.0), (0.25, 1.1), (0.50, 1.2), (1.00, 1.3))
+# Abscissae and weights of the 9-point Gauss-Hermite rule, from the tables (Abramowitz & Stegun, 25.10).
+HERMITE = (
+    (0.0, 0.720235215606050957),
+    (0.723551018752837573, 0.432651559002555750),
+    (1.46855328921666793, 0.0884745273943765733),
+    (2.26658058453184311, 0.00494362427553694722),
+    (3.19099320178152761, 0.0000396069772632643819),
+)
+
+
+def milliseconds(text: str) -> float:
+    """Seconds of ``12.5ms`` or ``1s``."""
+    return float(text[:-2]) / 1e3 if text.endswith("ms") else float(text[:-1])
+
+
+Values = np.ndarray[Any, np.dtype[np.float64]]
+
+
+def curve(points: list[dict[str, Any]], at: Any) -> Any:
+    """A declared curve, straight between points, flat outside."""
+    where = [point["utilizationPercent"] / 100 for point in points]
+    return np.interp(at, where, [milliseconds(point["latency"]) for point in points])
+
+
+def lower_hull(at: Values, height: Values) -> Values:
+    """The lower convex hull at the points themselves: at each the lowest chord that spans it."""
+    hull = height.copy()
+    for left in range(len(at)):
+        for right in range(left + 1, len(at)):
+            inside = slice(left, right + 1)
+            chord = height[left] + (height[right] - height[left]) * (at[inside] - at[left]) / (at[right] - at[left])
+            hull[inside] = np.minimum(hull[inside], chord)
+    return hull
+
+
+@dataclass
+class Engine:
+    """One engine's numbers."""
+
+    raw: dict[str, Any]
+    target: float | None
+    fixed: float
+    hard: float = 0.0
+    effective: float = 0.0
+    soft: float = 0.0
+    reference_work: float = 0.0
+    segments: list[tuple[float, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.hard = float(self.raw["ready"])
+        self.effective = min(self.hard, self.hard * self.raw["penalty"] * self.raw["trim"])
+        self.soft = self.effective if self.target is None else min(self.effective, self.target * self.hard)
+        self.reference_work = self.work(900.0, 220.0)
+        end = 1.0 if self.target is None else self.soft / self.effective
+        marks = sorted({min(mark, end) for mark in self._marks()})
+        heights = lower_hull(np.array(marks), self.averaged_excess(np.array(marks)))
+        self.segments = [
+            (self.effective * (right - left), (high - low) / (right - left) / self.effective)
+            for (left, low), (right, high) in pairwise(zip(marks, heights.tolist(), strict=True))
+        ]
+
+    @property
+    def profile(self) -> dict[str, Any]:
+        return dict(self.raw["spec"]["profile"])
+
+    def stay(self, tokens_in: float, tokens_out: float, at: float) -> float:
+        """Seconds a request stays at a utilisation, before the trim."""
+        fresh = tokens_in * (1 - self.raw["hit_share"])
+        per_token = 1 / self.raw["spec"]["capacity"]["perReplica"]["prefillTokensPerSecond"]
+        first = max(0.0, curve(self.profile["ttft"], at) + (fresh - 900.0) * per_token)
+        return first + tokens_out * curve(self.profile["tbot"], at)
+
+    def work(self, tokens_in: float, tokens_out: float) -> float:
+        """Replica-seconds a request."""
+        stated = self.raw["spec"]["capacity"]["perReplica"]
+        fresh = tokens_in * (1 - self.raw["hit_share"])
+        stay = self.stay(tokens_in, tokens_out, 0.85)
+        found = [fresh / stated["prefillTokensPerSecond"] + tokens_out / stated["decodeTokensPerSecond"]]
+        if "maxConcurrency" in stated:
+            found.append(stay / stated["maxConcurrency"])
+        if "kvCacheTokens" in stated:
+            found.append((tokens_in + tokens_out / 2) * stay / stated["kvCacheTokens"])
+        return max(found)
+
+    def reference_stay(self, at: Any) -> Any:
+        return curve(self.profile["ttft"], at) + 220.0 * curve(self.profile["tbot"], at)
+
+    def own_slope(self, at: Values) -> Values:
+        """dG/d(load) of the profile at utilisations, with the backlog's where there is no target; seconds a unit."""
+        step = 1e-7
+        rise = (self.reference_stay(at + step) - self.reference_stay(at)) / step
+        own = (self.reference_stay(at) - self.reference_stay(0.0) + at * rise) * self.scale
+        if self.target is None:
+            own = np.where(at >= 0.98, np.maximum(own, 30.0 / self.reference_work), own)
+        return np.where(at < 0, 0.0, own)
+
+    @property
+    def scale(self) -> float:
+        return 1 / (self.reference_work * float(self.raw["trim"]))
+
+    def _marks(self) -> list[float]:
+        """Where the product breaks the curve: a free choice, so it is read from it. The heights there are our own."""
+        found = reference_curve(msgspec.convert(self.profile, Profile), 220.0)
+        return list(found.at if self.target is None else found.target_at)
+
+    def own_excess(self, at: Values) -> Values:
+        """G at utilisations: straight from the definition, beyond 0.98 without a target by integrating the slope."""
+        inside = np.clip(at, 0.0, np.inf if self.target is not None else 0.98)
+        total = inside * (self.reference_stay(inside) - self.reference_stay(0.0)) * self.scale
+        if self.target is not None:
+            return np.asarray(total)
+        for left, right in ((0.98, 0.99), (0.99, 1.0), (1.0, 1.5)):
+            rise = (self.reference_stay(right) - self.reference_stay(left)) / (right - left)
+            length = np.clip(at, left, right) - left
+            middle = left + length[..., None] * (np.arange(64) + 0.5) / 64
+            own = (self.reference_stay(middle) - self.reference_stay(0.0) + middle * rise) * self.scale
+            total = total + length * np.maximum(own, 30.0 / self.reference_work).mean(axis=-1)
+        return np.asarray(total)
+
+    def _averaged(self, function: Callable[[Values], Values], at: Values) -> Values:
+        if self.target is not None:
+            return function(at)
+        nodes = [(sign * node, weight) for node, weight in HERMITE for sign in ((1,) if node == 0 else (1, -1))]
+        total = sum(weight for _, weight in nodes)
+        shifts = np.array([math.sqrt(2) * 0.02 * node for node, _ in nodes])
+        weights = np.array([weight / total for _, weight in nodes])
+        return np.asarray(function(at[:, None] + shifts) @ weights)
+
+    def averaged_excess(self, at: Values) -> Values:
+        """G averaged over the spread where there is no target, times c_j."""
+        return self.effective * self._averaged(self.own_excess, at)
+
+    def excess_at(self, at: float) -> float:
+        """G at one utilisation, above that of an idle engine."""
+        idle, there = self.averaged_excess(np.array([0.0, at]))
+        return float(there - idle)
+
+    def pieces(self, end: float) -> list[tuple[float, float, float]]:
+        """(width in utilisation, slope at its left, slope at its right): the averaged curve is piecewise quadratic."""
+        knots = {0.0, 0.98}
+        for name in ("ttft", "tbot"):
+            knots |= {point["utilizationPercent"] / 100 for point in self.profile[name]}
+        shifts = [0.0] if self.target is not None else [
+            sign * math.sqrt(2) * 0.02 * node for node, _ in HERMITE for sign in (1, -1)
+        ]  # fmt: skip
+        marks = {0.0, end} | {round(knot - shift, 12) for knot in knots for shift in shifts}
+        ends = np.array(sorted(mark for mark in marks if 0.0 <= mark <= end))
+        left, right = ends[:-1][np.diff(ends) > 1e-6], ends[1:][np.diff(ends) > 1e-6]
+        slopes = self._averaged(self.own_slope, left + 1e-9), self._averaged(self.own_slope, right - 3e-7)
+        return list(zip((right - left).tolist(), slopes[0].tolist(), slopes[1].tolist(), strict=True))
+
+
+class Oracle:
+    """The whole problem of one instance, by pairs and sources in dictionaries."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+        policies = instance["policies"]
+        self.engines = {}
+        for raw in instance["engines"]:
+            served = {model["name"] for model in raw["spec"]["models"]}
+            asked = [
+                policies[entry["policy"]]["objective"]["targetUtilizationPercent"] / 100
+                for entry in instance["demand"]
+                if entry["model"] in served and "targetUtilizationPercent" in policies[entry["policy"]]["objective"]
+            ]
+            fixed = min(instance["fixed"].get(f"default/{raw['name']}", 0.0), float(raw["ready"]))
+            self.engines[raw["name"]] = Engine(raw, min(asked, default=None), fixed)
+        self.sources = {(e["policy"], e["frontend"], e["model"], e["prompt_class"]): e for e in instance["demand"]}
+        self.pairs = {
+            (key, name): None
+            for key, entry in self.sources.items()
+            for name, engine in self.engines.items()
+            if entry["model"] in {model["name"] for model in engine.raw["spec"]["models"]}
+        }
+        self.work = {}
+        self.direct = {}
+        self.previous = {}
+        self.gamma = {}
+        for key, name in self.pairs:
+            entry, engine = self.sources[key], self.engines[name]
+            self.work[key, name] = engine.work(entry["input_tokens"], entry["output_tokens"])
+            unloaded = engine.stay(entry["input_tokens"], entry["output_tokens"], 0.0) / engine.raw["trim"]
+            self.direct[key, name] = instance["round_trip"][key[0], key[1], name] + unloaded
+            self.previous[key, name] = instance["previous"].get((*key, name), 0.0)
+            self.gamma[key, name] = self._gamma(key, name)
+        self._prices()
+
+    def _had(self, key: tuple[Any, ...]) -> bool:
+        return any(other[:4] == key for other in self.instance["previous"])
+
+    def _gamma(self, key: tuple[Any, ...], name: str) -> float:
+        if not self._had(key):
+            return 0.0
+        cost = milliseconds(self.instance["policies"][key[0]]["objective"]["moveCost"]) * 30 / 600
+        since = self.instance["savings"].get((*key, name))
+        lasted = 0.0 if since is None else min(1.0, (self.instance["at"] - since) / 60)
+        return cost * (1 - lasted)
+
+    def _prices(self) -> None:
+        self.largest = {key: max(w for (k, _), w in self.work.items() if k == key) for key in self.sources}
+        smallest = {key: min(w for (k, _), w in self.work.items() if k == key) for key in self.sources}
+        spread = max(self.largest[key] / smallest[key] for key in self.sources)
+        used = {name for _, name in self.pairs}
+        steepest = max(slope for name in used for _, slope in self.engines[name].segments)
+        self.latency = max((self.direct[p] + self.gamma[p]) / self.work[p] for p in self.pairs) + steepest
+        self.overload = 2 * spread * self.latency
+        lowest = 2 * spread * (self.overload + self.latency)
+        self.shed_price = [lowest, lowest * max(2.0, 1.4 * spread)]
+
+    def shift(self, key: tuple[Any, ...]) -> float:
+        """Requests/s of a source that may move; infinite without previous weights."""
+        if not self._had(key):
+            return math.inf
+        percent = self.instance["policies"][key[0]]["publication"]["maxShiftPercent"]
+        return float(percent) / 100 * float(self.sources[key]["rate"])
+
+    def shed_steps(self, key: tuple[Any, ...]) -> list[tuple[int, float, float]]:
+        """(priority, width in requests/s, price a request) of a source's pieces, the cheapest first."""
+        entry = self.sources[key]
+        steps = []
+        for rank, share in enumerate(entry["shares"]):
+            before = 0.0
+            for until, factor in PIECES:
+                price = self.shed_price[rank] * factor * self.largest[key]
+                steps.append((rank, (until - before) * share * entry["rate"], price))
+                before = until
+        return steps
+
+    # -- the certificate -------------------------------------------------------------------------------------------
+
+    def primal(self, solution: Solution) -> tuple[float, float]:
+        """Objective of the published flows and the largest relative violation of a constraint."""
+        flow = flows_of(solution)
+        worst, cost = 0.0, 0.0
+        for key, entry in self.sources.items():
+            routed = sum(flow[key, name] for (k, name) in self.pairs if k == key)
+            shed = shed_of(solution, key)
+            worst = max(worst, abs(routed + sum(shed) - entry["rate"]) / entry["rate"], -min(shed) / entry["rate"])
+            for rank, share in enumerate(entry["shares"]):
+                worst = max(worst, (shed[rank] - share * entry["rate"]) / entry["rate"])
+                left = shed[rank]
+                for other, width, price in self.shed_steps(key):
+                    if other == rank:
+                        cost += min(left, width) * price
+                        left = max(0.0, left - width)
+            moved = 0.0
+            for pair in (p for p in self.pairs if p[0] == key):
+                stays = min(flow[pair], self.previous[pair] * entry["rate"])
+                moved += flow[pair] - stays
+                cost += self.direct[pair] * flow[pair] + self.gamma[pair] * (flow[pair] - stays)
+            cost += max(0.0, moved - self.shift(key)) * self.latency * self.largest[key]
+        for name, engine in self.engines.items():
+            load = engine.fixed + sum(flow[p] * self.work[p] for p in self.pairs if p[1] == name)
+            worst = max(worst, (load - engine.hard) / engine.hard)
+            for width, slope in [*engine.segments, (engine.hard - engine.soft, self.overload)]:
+                cost += min(load, width) * slope
+                load = max(0.0, load - width)
+        return cost, max(worst, -min(flow.values()))
+
+    def dual(self, solution: Solution) -> tuple[float, float]:
+        """Lower bound on the optimum that the published prices prove, and their largest relative infeasibility."""
+        price = {(*_key(entry.source),): entry.price for entry in solution.sources}
+        engine_price = {entry.engine.split("/")[1]: entry.price for entry in solution.engines}
+        bound, worst = 0.0, 0.0
+        for name, engine in self.engines.items():
+            if name not in engine_price:
+                continue
+            pi = engine_price[name]
+            bound += pi * engine.fixed
+            for width, slope in [*engine.segments, (engine.hard - engine.soft, self.overload)]:
+                bound += min(0.0, slope - pi) * width
+        for key, entry in self.sources.items():
+            mine = [pair for pair in self.pairs if pair[0] == key]
+            gross = {p: self.direct[p] + self.work[p] * engine_price[p[1]] - price[key] for p in mine}
+            shift_price = 0.0
+            lowest = min(gross[p] + self.gamma[p] for p in mine)
+            if math.isfinite(self.shift(key)):
+                shift_price = min(0.0, lowest)
+                bound += shift_price * self.shift(key)
+                worst = max(worst, (-shift_price - self.latency * self.largest[key]) / max(price[key], 1e-3))
+            else:
+                worst = max(worst, -lowest / max(price[key], 1e-3))
+            bound += price[key] * entry["rate"]
+            bound += sum(min(0.0, gross[p]) * self.previous[p] * entry["rate"] for p in mine)
+            bound += sum(min(0.0, cost - price[key]) * width for _, width, cost in self.shed_steps(key))
+        return bound, worst
+
+    # -- the true convex cost --------------------------------------------------------------------------------------
+
+    def true_cost(self, solution: Solution) -> float:
+        """Latency, overload and movement cost of the published flows by the curves themselves; shed left out."""
+        flow = flows_of(solution)
+        cost = 0.0
+        for key, entry in self.sources.items():
+            moved = 0.0
+            for pair in (p for p in self.pairs if p[0] == key):
+                here = max(0.0, flow[pair] - self.previous[pair] * entry["rate"])
+                cost += self.direct[pair] * flow[pair] + self.gamma[pair] * here
+                moved += here
+            cost += max(0.0, moved - self.shift(key)) * self.latency * self.largest[key]
+        for name, engine in self.engines.items():
+            load = engine.fixed + sum(flow[p] * self.work[p] for p in self.pairs if p[1] == name)
+            cost += engine.excess_at(min(load, engine.soft) / engine.effective)
+            cost += max(0.0, load - engine.soft) * self.overload
+        return cost
+
+    def least_true_cost(self, solution: Solution) -> float:
+        """The least such cost at the published shed amounts, by clarabel."""
+        order = list(self.pairs)
+        count = len(order)
+        keys = list(self.sources)
+        # Columns: moved, stayed, beyond maxShift by source, then the pieces of each engine's curve.
+        linear = [self.direct[p] + self.gamma[p] for p in order] + [self.direct[p] for p in order]
+        linear += [self.latency * self.largest[key] for key in keys]
+        upper = [math.inf] * count + [self.previous[p] * self.sources[p[0]]["rate"] for p in order]
+        upper += [math.inf] * len(keys)
+        curvature = [0.0] * len(linear)
+        rows, values = [], []
+        for key in keys:
+            mine = [index for index, pair in enumerate(order) if pair[0] == key]
+            rows.append(dict.fromkeys(mine, 1.0) | {index + count: 1.0 for index in mine})
+            values.append(self.sources[key]["rate"] - sum(shed_of(solution, key)))
+        for name, engine in self.engines.items():
+            row = {index: self.work[p] for index, p in enumerate(order) if p[1] == name}
+            row |= {index + count: work for index, work in row.items()}
+            for width, left, right in engine.pieces(engine.soft / engine.effective):
+                row[len(linear)] = -1.0
+                curvature.append((right - left) / (width * engine.effective))
+                linear.append(left)
+                upper.append(width * engine.effective)
+            row[len(linear)] = -1.0
+            curvature.append(0.0)
+            linear.append(self.overload)
+            upper.append(engine.hard - engine.soft)
+            rows.append(row)
+            values.append(-engine.fixed)
+        limits, most = [], []
+        for row_index, key in enumerate(keys):
+            if math.isfinite(self.shift(key)):
+                mine = {index: 1.0 for index, pair in enumerate(order) if pair[0] == key}
+                limits.append(mine | {2 * count + row_index: -1.0})
+                most.append(self.shift(key))
+        return _minimise(curvature, linear, upper, (rows, values), (limits, most))
+
+
+Rows = tuple[list[dict[int, float]], list[float]]
+
+
+def _matrix(rows: list[dict[int, float]], width: int) -> Any:
+    return sparse.csc_matrix(
+        (
+            [value for row in rows for value in row.values()],
+            ([index for index, row in enumerate(rows) for _ in row], [at for row in rows for at in row]),
+        ),
+        shape=(len(rows), width),
+    )
+
+
+def _minimise(curvature: list[float], linear: list[float], upper: list[float], equal: Rows, limits: Rows) -> float:
+    """min 1/2 x'Dx + c'x with equal rows, limited rows, 0 <= x <= upper. An engine filled to the brim leaves no
+    interior, so bounds are loosened by 1e-9."""
+    width = len(linear)
+    capped = [index for index, bound in enumerate(upper) if math.isfinite(bound)]
+    caps = sparse.csc_matrix((np.ones(len(capped)), (range(len(capped)), capped)), shape=(len(capped), width))
+    matrix = sparse.vstack([_matrix(equal[0], width), _matrix(limits[0], width), -sparse.eye(width), caps]).tocsc()
+    right = np.concatenate([equal[1], limits[1], np.zeros(width), [upper[index] + 1e-9 for index in capped]])
+    cones = [
+        clarabel.ZeroConeT(len(equal[0])),
+        clarabel.NonnegativeConeT(len(limits[0]) + width + len(capped)),
+    ]
+    settings = clarabel.DefaultSettings()
+    settings.verbose = False
+    quadratic = sparse.diags(np.maximum(curvature, 0.0)).tocsc()
+    found = clarabel.DefaultSolver(quadratic, np.array(linear), matrix, right, cones, settings).solve()
+    assert str(found.status) in ("Solved", "AlmostSolved"), found.status
+    return float(found.obj_val)
+
+
+def _key(source: Any) -> tuple[str, str, str, int]:
+    return source.policy.split("/")[1], source.frontend, source.model, source.prompt_class
+
+
+def flows_of(solution: Solution) -> dict[tuple[Any, str], float]:
+    """Published flows by the oracle's pairs."""
+    return {(_key(route.source), route.engine.split("/")[1]): route.flow for route in solution.routes}
+
+
+def shed_of(solution: Solution, key: tuple[Any, ...]) -> list[float]:
+    """Published shed amounts of a source, the lowest priority first."""
+    index = bisect.bisect_left([_key(entry.source) for entry in solution.sources], key)
+    return [amount for _, amount in solution.sources[index].shed]
