@@ -15,10 +15,14 @@ import highspy
 import numpy as np
 from pulp import HiGHS, LpAffineExpression, LpConstraint, LpMinimize, LpProblem, LpVariable
 from pulp.constants import LpConstraintEQ, LpConstraintLE
+from pulp.v4_migration import set_v4_migration_warnings
 
 from headrace_operator.optimizer.layout import Ints
 from headrace_operator.optimizer.programme import Entries, Numbers, Shape, base_entries, pair_entries
 from headrace_operator.snapshot.curves import Floats
+
+# PuLP 4 needs Python 3.12; until then its hints about 4.0 are noise, and its own HiGHS interface sets them off.
+set_v4_migration_warnings(False)
 
 TIME_LIMIT = 30.0  # s, of a fresh solve; the largest measured instance takes under two
 TOLERANCE = 1e-9  # feasibility and optimality: small sources are 1e-6 of a large fleet
