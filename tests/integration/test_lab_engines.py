@@ -329,13 +329,27 @@ async def test_one_replica_changes_alone(start: Callable[..., Awaitable[Fleet]],
     assert [state["url"] for state in states] == fleet.urls["a"]
 
 
-async def test_a_taken_port_leaves_nothing_open(
+@pytest.mark.parametrize("of", ["control", "engine"])
+async def test_a_taken_port_is_a_fault(start: Callable[..., Awaitable[Fleet]], of: str) -> None:
+    taken = await start()
+    url = taken.control_url if of == "control" else taken.urls["a"][0]
+    with pytest.raises(OSError, match="in use"):
+        await start(engine={"port": int(url.rsplit(":", 1)[1])})
+
+
+async def test_orders_at_the_same_time_leave_no_half_dead_engine(
     start: Callable[..., Awaitable[Fleet]], http: aiohttp.ClientSession
 ) -> None:
-    taken = await start()
-    port = int(taken.control_url.rsplit(":", 1)[1])
-    with pytest.raises(OSError, match="in use"):
-        await start(engine={"port": port})
+    fleet = await start()
+    for dead in (True, False):
+        changes = [StateChange(dead=not dead), StateChange(dead=dead)] * 5
+        await asyncio.gather(*[fleet.set_state("a", change) for change in changes])
+        assert fleet.states("a")[0].dead is dead
+        if dead:
+            with pytest.raises(aiohttp.ClientConnectorError):
+                await http.get(f"{fleet.urls['a'][0]}/health")
+    async with http.get(f"{fleet.urls['a'][0]}/health") as answer:
+        assert answer.status == 200
 
 
 @pytest.mark.parametrize("end", ["stdin", "SIGTERM"])

@@ -92,11 +92,12 @@ class Driver:
         return self._numbers
 
     def abort(self, number: int) -> None:
-        """Stop a request's work at once; nothing if it ended already."""
-        if self._closed or self._live.pop(number, None) is None:
+        """Stop a request's work at once; nothing if it ended already, be it in a step that nobody was told of yet."""
+        if self._closed or number not in self._live:
             return
-        self.core.abort(number, monotonic())
-        self.metrics.ended["abort"] += 1
+        if self.core.abort(number, monotonic()):
+            del self._live[number]
+            self.metrics.ended["abort"] += 1
         self._arm()
 
     def change(self, act: Callable[[StepLoop, float], None]) -> None:

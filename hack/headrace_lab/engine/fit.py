@@ -1,7 +1,8 @@
 """Fits step costs from the measured rows in ``../data`` and writes ``hardware.json``; shows how good the fit is.
 
-A tool for people, off every path: ``python -m headrace_lab.engine.fit [--rows CSV] [--write]``. In a closed loop of
-n requests one passes its ``out`` steps in out x TPOT, and each of the n is prefilled once in TTFT + out x TPOT, so
+A tool for people, off every path: ``python -m headrace_lab.engine.fit [--source CSV] [--write]``; a source is the whole
+upstream file, whose rows are then cut anew. In a closed loop of n requests one passes its ``out`` steps in out x TPOT,
+and each of the n is prefilled once in TTFT + out x TPOT, so
 
     TPOT = base + per_sequence n + per_context_token n (in + out/2) + per_prompt_token in x TPOT n / (TTFT + out TPOT)
 
@@ -27,6 +28,10 @@ import numpy as np
 from headrace_lab.engine.hardware import Fit, Hardware
 
 ROWS: Final = "silicon_llama70b_vllm_fp8.csv"
+COLUMNS: Final = (
+    *("id", "backend", "model_path", "system", "precision", "tp_size", "isl", "osl", "concurrency"),
+    *("ttft_ms", "tpot_ms", "measured_utc"),
+)
 QUEUED_TTFT_MS: Final = 6000.0  # 8,192 tokens prefill in under 1 s on each; a TTFT above this is waiting for blocks
 MAX_NUM_SEQS: Final = 64  # the largest concurrency measured; beyond it the fit would be a guess
 
@@ -58,8 +63,23 @@ class Row:
         return f"{self.system.split('_')[0].upper()}x{self.tp_size}"
 
 
-def read_rows(lines: Iterable[str]) -> list[Row]:
-    """Rows of a CSV with the columns of ``Row``; others are ignored."""
+def cut(lines: Iterable[str]) -> list[dict[str, str]]:
+    """The used rows of the upstream CSV (or of its cut) in fixed order, with the columns that a reader needs."""
+    wanted = {"model_path": "meta-llama/Llama-3.1-70B", "backend": "vllm", "precision": "fp8"}
+    rows = [
+        {column: row[column] for column in COLUMNS} | {"measured_utc": row["measured_utc"][:10]}
+        for row in csv.DictReader(lines)
+        if all(row[column] == value for column, value in wanted.items())
+        and row.get("mode", "agg") == "agg"
+        and row["tp_size"] in {"2", "4"}
+        and row["system"] in MEMORY_GB
+    ]
+    order = ("tp_size", "isl", "osl", "concurrency")
+    return sorted(rows, key=lambda row: (row["system"], *(int(row[column]) for column in order)))
+
+
+def parsed(rows: Iterable[dict[str, str]]) -> list[Row]:
+    """Rows of ``cut`` as numbers."""
     return [
         Row(
             row["id"],
@@ -71,14 +91,14 @@ def read_rows(lines: Iterable[str]) -> list[Row]:
             float(row["ttft_ms"]),
             float(row["tpot_ms"]),
         )
-        for row in csv.DictReader(lines)
+        for row in rows
     ]
 
 
 def committed_rows() -> list[Row]:
     """The rows beside ``hardware.json``."""
     text = resources.files("headrace_lab").joinpath("data", ROWS).read_text(encoding="utf-8")
-    return read_rows(text.splitlines())
+    return parsed(cut(text.splitlines()))
 
 
 def _terms(row: Row) -> list[float]:
@@ -134,16 +154,21 @@ def fit_all(rows: Iterable[Row]) -> dict[str, Hardware]:
 def main() -> int:
     """Fit, print a line a kind, and write ``hardware.json`` when asked."""
     parser = argparse.ArgumentParser(prog="python -m headrace_lab.engine.fit", description="fit step costs")
-    parser.add_argument("--rows", type=Path, help="a CSV with the columns id, system, tp_size, isl, osl, …")
-    parser.add_argument("--write", action="store_true", help="write hardware.json")
+    parser.add_argument("--source", type=Path, help="the upstream CSV; default: the rows cut from it")
+    parser.add_argument("--write", action="store_true", help="write hardware.json, and the rows cut from --source")
     arguments = parser.parse_args()
-    rows = read_rows(arguments.rows.read_text(encoding="utf-8").splitlines()) if arguments.rows else committed_rows()
-    kinds = fit_all(rows)
+    rows = cut(arguments.source.read_text(encoding="utf-8").splitlines()) if arguments.source else None
+    kinds = fit_all(committed_rows() if rows is None else parsed(rows))
     for name, found in kinds.items():
         sys.stdout.write(f"{name}: {msgspec.json.encode(found).decode()}\n")
     if arguments.write:
-        path = Path(__file__).parent.parent / "data" / "hardware.json"
-        path.write_bytes(msgspec.json.format(msgspec.json.encode(kinds), indent=1) + b"\n")
+        data = Path(__file__).parent.parent / "data"
+        (data / "hardware.json").write_bytes(msgspec.json.format(msgspec.json.encode(kinds), indent=1) + b"\n")
+        if rows is not None:
+            with (data / ROWS).open("w", encoding="utf-8", newline="") as file:
+                writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+                writer.writeheader()
+                writer.writerows(rows)
     return 0
 
 

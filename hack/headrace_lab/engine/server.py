@@ -88,6 +88,7 @@ class Replica:
         self._reserved: socket.socket | None = None
         self._listener: asyncio.Server | None = None
         self._address = ("", 0)
+        self._changing = asyncio.Lock()
 
     @property
     def url(self) -> str:
@@ -117,6 +118,8 @@ class Replica:
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Listen. Raises OSError if the port is taken."""
+        if port:
+            _bound(host, port, shared=False).close()  # sharing a port must not hide that another fleet holds it
         self._reserved = _bound(host, port)
         self._address = (host, self._reserved.getsockname()[1])
         app = web.Application(client_max_size=MAX_BODY)
@@ -144,6 +147,10 @@ class Replica:
 
     async def set_state(self, change: StateChange, spare: asyncio.BaseTransport | None = None) -> None:
         """Change what ``change`` names, now. Death spares the connection ``spare``."""
+        async with self._changing:
+            await self._set_state(change, spare)
+
+    async def _set_state(self, change: StateChange, spare: asyncio.BaseTransport | None) -> None:
         if change.restore:
             self._wanted = RESTORED
         named = {field: getattr(change, field) for field in _SWITCHES if getattr(change, field) is not None}
@@ -304,13 +311,13 @@ def json_response(value: Any, status: int = 200) -> web.Response:
     return web.Response(status=status, body=msgspec.json.encode(value), content_type="application/json")
 
 
-def _bound(host: str, port: int) -> socket.socket:
-    """A TCP socket bound to the address, beside others that share the port."""
+def _bound(host: str, port: int, *, shared: bool = True) -> socket.socket:
+    """A TCP socket bound to the address; ``shared``: beside others of this user that share the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(shared))
         bound.bind((host, port))
         bound.setblocking(False)
     except OSError:

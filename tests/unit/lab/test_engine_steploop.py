@@ -108,6 +108,36 @@ def test_without_blocks_the_youngest_gives_way_and_no_token_comes_twice() -> Non
     assert core.kv_usage == 0
 
 
+def test_a_preempted_request_is_the_next_to_run() -> None:
+    core = StepLoop(config(kv_cache_tokens=64, max_num_seqs=2))
+    for number in (1, 2, 3):
+        core.submit(Request(number, prompt_tokens=16, output_tokens=33), 0.0)
+    progress = drain(core)
+    assert core.stats.preemptions >= 1
+    # The third one would fit beside the first one when the second one has given way, but it isn't its turn.
+    first_ended = next(p.at for p in progress if p.id == 1 and p.finished)
+    assert all(p.at > first_ended for p in progress if p.id == 3)
+    assert [p.id for p in progress if p.finished] == [1, 2, 3]
+
+
+def test_a_step_that_preempts_admits_nobody() -> None:
+    core = StepLoop(config(kv_cache_tokens=64, max_num_batched_tokens=17))
+    core.submit(Request(1, prompt_tokens=16, output_tokens=20), 0.0)
+    core.submit(Request(2, prompt_tokens=16, output_tokens=20), 0.1)
+    # The first one's 18th token needs the fifth block of four: the second one gives way, and a block is left that its
+    # first chunk would fit; yet that step holds one sequence, and only the next one takes the second one in again.
+    gaps = {p.generated: p.gap for p in drain(core) if p.id == 1}
+    assert [gaps[17], gaps[18], gaps[19]] == pytest.approx([1.2, 1.1, 1.2 + 0.16])
+
+
+def test_prompts_of_one_step_share_the_token_budget() -> None:
+    core = StepLoop(config())
+    for number in (1, 2, 3):
+        core.submit(Request(number, prompt_tokens=80, output_tokens=1), 0.0)
+    # 80 alone (1.9 s), then 80 + 20 (2.2 s), then the 60 that are left (1.7 s).
+    assert [p.at for p in drain(core)] == pytest.approx([1.9, 4.1, 5.8])
+
+
 def test_a_preempted_request_finds_what_is_still_cached_of_its_work() -> None:
     # 12 blocks. Both prompts take 5, each grows by one: after 16 more tokens each there is none left for the second.
     core = StepLoop(config(kv_cache_tokens=192, max_num_batched_tokens=200))
