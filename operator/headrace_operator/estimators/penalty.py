@@ -17,7 +17,7 @@ from typing import Final, Literal
 Phase = Literal["Normal", "Suspect", "Penalized", "Recovering"]
 
 # Queues make a mean TTFT swing by itself: it needs a wider margin than the time between tokens.
-TTFT_MARGIN: Final = 1.5
+TTFT_MARGIN: Final = 2.0
 # Above this utilisation a queue is what the load does, not what the engine does.
 TTFT_BELOW: Final = 0.9
 # Gaps between tokens that say as much as one time to first token: few requests make many of them.
@@ -26,6 +26,10 @@ FLOOR: Final = 0.05
 # Factors are multiples of this; a new one replaces the old only when it is further away than that.
 STEP: Final = 0.05
 RECOVERY: Final = 0.25
+# A slow engine under its old load looks slower than it is (its batch has grown): the first penalty goes no deeper than
+# this, and each further one, judged under the new load, at most halves it.
+FIRST: Final = 0.3
+DEEPER: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """State of one engine. since: when the phase began; confirmed: last evidence; calm: since when it looks normal."""
+    """State of one engine.
+
+    since: when the phase began. changed: when the factor did. confirmed: last evidence. calm: since when it is normal.
+    """
 
     phase: Phase = "Normal"
     factor: float = 1.0
@@ -76,6 +83,7 @@ class Penalty:
     calm: float | None = None
     at: float = -math.inf
     exempt: bool = False
+    changed: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +185,18 @@ def _enter(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules, all
         reason = f"{verdict.reason}, not penalised: at most {rules.max_share:.0%} of a model's capacity may be"
         return replace(state, phase="Suspect", reason=reason, confirmed=at, exempt=True)
     seconds = at - state.since
-    return Penalty("Penalized", verdict.factor, f"{verdict.reason} for {seconds:.0f} s", at, at, None, at)
+    return _punished(max(FIRST, verdict.factor), f"{verdict.reason} for {seconds:.0f} s", at)
 
 
 def _hold(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules) -> Penalty:
     if verdict.kind == "Bad":
-        changed = abs(verdict.factor - state.factor) > STEP * 1.01
-        factor, reason = (verdict.factor, verdict.reason) if changed else (state.factor, state.reason)
-        return replace(state, factor=factor, reason=reason, confirmed=at, calm=None)
+        state = replace(state, confirmed=at, calm=None)
+        moved = abs(verdict.factor - state.factor) > STEP * 1.01
+        if not moved or at - state.changed < rules.after:
+            return state
+        deepest = math.ceil(state.factor * DEEPER / STEP - 1e-9) * STEP
+        factor = quantized(min(max(verdict.factor, deepest), state.factor + RECOVERY))
+        return replace(state, factor=factor, reason=verdict.reason, changed=at)
     calm = (at if state.calm is None else state.calm) if verdict.kind == "Good" else None
     recovered = calm is not None and at - calm >= rules.recover_after
     if recovered or at - state.confirmed >= rules.expiry:
@@ -195,13 +207,17 @@ def _hold(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules) -> P
 
 def _recover(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules, allowed: bool) -> Penalty:
     if verdict.kind == "Bad" and allowed:
-        return Penalty("Penalized", min(verdict.factor, state.factor), f"{verdict.reason} again", at, at, None, at)
+        return _punished(min(max(FIRST, verdict.factor), state.factor), f"{verdict.reason} again", at)
     if at - state.since < rules.recover_step:
         return state
     factor = _stepped_up(state.factor)
     if factor >= 1.0:
         return Penalty(since=at, at=at)
     return replace(state, factor=factor, since=at)
+
+
+def _punished(factor: float, reason: str, at: float) -> Penalty:
+    return Penalty("Penalized", factor, reason, since=at, confirmed=at, at=at, changed=at)
 
 
 def _stepped_up(factor: float) -> float:

@@ -30,7 +30,7 @@ from headrace_operator.snapshot.signals import EngineSignal, Factor, Reading
 LONE_SOURCE: Final = 3
 MASS_LOSS: Final = 0.5
 # Work per request follows the hit share: a move smaller than this is noise and would move weights for nothing.
-HIT_STEP: Final = 0.02
+HIT_STEP: Final = 0.04
 # Two counters of the same requests differ by those in flight: what is less than so many deviations is none of others'.
 BACKGROUND_DEVIATIONS: Final = 3.0
 BACKGROUND_STEP: Final = 0.1  # of the engine's rate
@@ -103,7 +103,9 @@ class EngineTrackers:
     def restore(self, punished: Mapping[str, Factor], steady: float) -> None:
         """Penalties of an earlier start, for engines that appear."""
         self._restored = {
-            name: Penalty("Penalized", factor.value, factor.reason, steady, steady, None, steady)
+            name: Penalty(
+                "Penalized", factor.value, factor.reason, since=steady, confirmed=steady, at=steady, changed=steady
+            )
             for name, factor in punished.items()
         }
 

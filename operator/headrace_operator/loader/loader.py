@@ -100,6 +100,8 @@ class Loader:
         states = [
             self._status(f"engine {name}", view.state, wall - (steady - view.state_since))
             for name, view in sorted(self.views.items())
+            # That an engine is dead is known, and said elsewhere: its silence is no news.
+            if view.signal.alive is not False
         ]
         states += [
             self._status(

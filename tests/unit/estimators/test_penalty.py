@@ -45,12 +45,12 @@ HEALTHY = engine()
         pytest.param(engine(1.6), [HEALTHY], False, "Unclear", id="between the thresholds"),
         pytest.param(engine(1.6), [HEALTHY], True, "Bad", id="between the thresholds, penalised: not yet well"),
         pytest.param(engine(1.2), [HEALTHY], True, "Good", id="below the lower threshold, penalised"),
-        pytest.param(engine(None, 4.0), [engine(None, 1.0)], False, "Bad", id="late first tokens"),
-        pytest.param(engine(None, 2.5), [engine(None, 1.0)], False, "Unclear", id="queues swing: a wider margin"),
+        pytest.param(engine(None, 4.5), [engine(None, 1.0)], False, "Bad", id="late first tokens"),
+        pytest.param(engine(None, 3.0), [engine(None, 1.0)], False, "Unclear", id="queues swing: a wider margin"),
         pytest.param(
             engine(None, 9.0, utilization=0.95), [HEALTHY], False, "Unclear", id="a queue at full load is load"
         ),
-        pytest.param(engine(1.0, 4.0), [engine(1.0, 1.0)], False, "Bad", id="one signal is enough"),
+        pytest.param(engine(1.0, 4.5), [engine(1.0, 1.0)], False, "Bad", id="one signal is enough"),
         pytest.param(engine(None), [HEALTHY], False, "Unclear", id="nothing known"),
         pytest.param(engine(1.0, errors=0.5), [engine(errors=0.0)], False, "Bad", id="failing"),
         pytest.param(
@@ -139,9 +139,22 @@ def test_a_penalty_expires_when_nothing_confirms_it() -> None:
     assert "nothing confirmed it for 100 s" in state.reason
 
 
-def test_a_penalty_follows_only_real_changes() -> None:
-    assert play([(11.0, Verdict("Bad", 0.4, "x"))], PENALIZED).factor == 0.35
-    assert play([(11.0, Verdict("Bad", 0.2, "x"))], PENALIZED).factor == 0.2
+def test_a_penalty_follows_only_real_changes_under_the_new_load() -> None:
+    assert play([(25.0, Verdict("Bad", 0.4, "x"))], PENALIZED).factor == 0.35
+    assert play([(15.0, Verdict("Bad", 0.05, "x"))], PENALIZED).factor == 0.35
+    assert play([(20.0, Verdict("Bad", 0.05, "x"))], PENALIZED).factor == 0.2
+    assert play([(20.0, Verdict("Bad", 0.9, "x"))], PENALIZED).factor == 0.6
+
+
+def test_a_penalty_goes_deep_only_step_by_step() -> None:
+    """Three times as slow under its old load looks 20 times as slow: the first penalty goes to 0.3, not to 0.05."""
+    deep = Verdict("Bad", 0.05, "TBOT 20 times its profile")
+    state = play([(float(at), deep) for at in range(11)])
+    factors = [state.factor]
+    for at in range(11, 60):
+        state = advance(state, float(at), deep, RULES, allowed=True)
+        factors.append(state.factor)
+    assert sorted(set(factors), reverse=True) == [0.3, 0.15, 0.1, 0.05]
 
 
 def test_not_allowed_says_so_and_costs_nothing() -> None:

@@ -70,6 +70,13 @@ def test_mass_loss_is_named() -> None:
     )
 
 
+def test_the_dead_are_not_stale() -> None:
+    loader = Loader(CONFIG)
+    found = loader.configure([engine(name, f"http://{name}:1") for name in "ab"], [policy()], CONFIG)
+    loader.observe([TargetSample(found[0], float(at), "Refused", problem="refused") for at in range(3)])
+    assert [state.name for state in loader.signals(3.0, 3.0).states] == ["engine inf/b"]
+
+
 def test_restored_penalties() -> None:
     loader = Loader(CONFIG)
     loader.restore({"inf/a": Factor(value=0.4, reason="slow")}, 0.0)
