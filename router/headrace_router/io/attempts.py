@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from headrace_api.table import RoutingTable, TableTimeouts
+from headrace_api.table import TableTimeouts
 from headrace_router.core import facts
 from headrace_router.core.body import replace_model
 from headrace_router.core.facts import Outcome, RefusalKind
@@ -131,7 +131,7 @@ class Attempts:
             repick=failed.repick,
             replayable=failed.repick or self._replayable,
             now=now,
-            shedding=_sheds(asked.policy.table),
+            shedding=asked.policy.sheds,
         )
         if verdict is Retry.NO:
             account.again("refused")
@@ -259,10 +259,6 @@ class Attempts:
 def _abort(arrived: list[Arrived]) -> None:
     for each in arrived:
         each.response.abort()
-
-
-def _sheds(table: RoutingTable) -> bool:
-    return any(shed.share > 0 for model in table.models for routes in model.classes for shed in routes.shed)
 
 
 def _engine_failed(pick: Pick, what: str) -> Refusal:

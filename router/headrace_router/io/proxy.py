@@ -160,7 +160,7 @@ class Proxy:
             asked.policy,
             model.name,
             asked.priority.name,
-            model.prompt_class(len(asked.body) / model.bytes_per_token),
+            model.class_of(len(asked.body)),
             model.bytes_per_token,
             len(asked.body),
             asked.client_retry,

@@ -150,10 +150,13 @@ async def test_streams_survive_reloads_and_what_left_is_left_alone(tmp_path: Pat
         both = {"a": EngineAt((a.url,)), "b": EngineAt((b.url,))}
         without_b = {"a": EngineAt((a.url,), weight=3), "c": EngineAt((c.url,))}
         async with router_in_loop(path, routing_table(both)) as router:
+            # Connections that are kept and idle when their engine leaves.
+            await asyncio.gather(*(ask(router.address, post(ASK)) for _ in range(60)))
             streaming = [
                 asyncio.create_task(ask(router.address, post({"model": "m", "stream": True}), 60)) for _ in range(20)
             ]
-            await until(lambda: len(a.requests) + len(b.requests) == 20)
+            await until(lambda: in_flight(router) == 20)
+            on_a, on_b = (router.selector.view.engines[f"inference/{name}"].state.in_flight for name in "ab")
             tasks = len(asyncio.all_tasks())
             before = b.probes, len(b.requests)
 
@@ -164,13 +167,14 @@ async def test_streams_survive_reloads_and_what_left_is_left_alone(tmp_path: Pat
 
             await apply(2, without_b)
             a_in_flight = router.selector.view.engines["inference/a"].state.in_flight
-            assert a_in_flight == len(a.requests)
+            assert a_in_flight == on_a
+            await b.until(lambda: b.open_connections == on_b)  # idle ones are closed, streams go on
             for _ in range(8):
                 assert (await ask(router.address, post(ASK))).status == 200
             assert (b.probes, len(b.requests)) == before
             for number in range(3, 53):
                 await apply(number, both if number % 2 else without_b)
-            assert sum(len(engine.requests) for engine in (a, b, c)) == 28
+            assert sum(len(engine.requests) for engine in (a, b, c)) == 88
             release.set()
             answers_ = await asyncio.gather(*streaming)
             assert all(answer.complete and answer.body == EVENT for answer in answers_)

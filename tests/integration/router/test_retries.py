@@ -48,6 +48,9 @@ async def test_a_kept_connection_closed_under_the_request_is_retried_on_a_new_on
     async with FakeEngine(closes_second) as engine:
         table = routing_table({"a": engine.url}, retry=GENEROUS, ejection=TableEjection(consecutive=1))
         async with router_in_loop(tmp_path / "t", table) as router:
+            # Several connections are kept first: after one was found closed, the others are not tried one by one.
+            together = await asyncio.gather(*(ask(router.address, post(ASK)) for _ in range(6)))
+            assert [answer.status for answer in together] == [200] * 6
             statuses = [(await ask(router.address, post(ASK))).status for _ in range(4)]
             assert statuses == [200] * 4
             assert await metric(router.admin_address, "headrace_retries_total", kind="retry") >= 1
@@ -325,6 +328,8 @@ async def test_a_client_chooses_neither_engine_nor_state(tmp_path: Path) -> None
     "raw",
     [
         b"POST /v1/x/../../sleep?level=2 HTTP/1.1",
+        b"POST /v1/x/../chat/completions HTTP/1.1",
+        b"POST /v1/chat%2Fcompletions HTTP/1.1",
         b"POST /v1/%2e%2e/reset_prefix_cache HTTP/1.1",
         b"GET /v1/../metrics HTTP/1.1",
         b"GET /v1/..%2fmetrics HTTP/1.1",
@@ -338,7 +343,7 @@ async def test_dot_segments_reach_no_engine(tmp_path: Path, raw: bytes) -> None:
         FakeEngine(answers) as engine,
         router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
     ):
-        answer = await ask(router.address, raw + b"\r\nHost: r\r\nContent-Length: 0\r\n\r\n")
+        answer = await ask(router.address, raw + b'\r\nHost: r\r\nContent-Length: 13\r\n\r\n{"model":"m"}')
         assert answer.status in (400, 404)
         assert engine.requests == []
 

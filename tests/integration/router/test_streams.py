@@ -292,9 +292,11 @@ async def test_a_client_that_leaves_while_its_body_comes_reaches_no_engine(tmp_p
         assert in_flight(router) == 0
 
 
-async def test_a_client_that_takes_nothing_closes_both_legs(tmp_path: Path) -> None:
-    """router.md, Timeouts: no progress to the client for `send` closes both legs, and memory stays bounded."""
-    timeouts = TableTimeouts(connect=10.0, first_byte=20.0, idle=20.0, send=0.5, unary=0.0)
+@pytest.mark.parametrize("half_closed", [False, True], ids=["send limit", "half closed"])
+async def test_a_client_that_takes_nothing_closes_both_legs(tmp_path: Path, half_closed: bool) -> None:
+    """router.md, Timeouts: no progress to the client for `send` closes both legs, and memory stays bounded. A client
+    that half-closes has left, whatever it has not taken yet."""
+    timeouts = TableTimeouts(connect=10.0, first_byte=60.0, idle=60.0, send=60.0 if half_closed else 0.5, unary=0.0)
     sent = 0
     closed = asyncio.Event()
 
@@ -318,6 +320,9 @@ async def test_a_client_that_takes_nothing_closes_both_legs(tmp_path: Path) -> N
                 host, _, port = router.address.removeprefix("http://").rpartition(":")
                 await loop.sock_connect(plain, (host, int(port)))
                 await loop.sock_sendall(plain, post(ASK))
+                if half_closed:
+                    await until(lambda: any(c.writing_paused for c in router._listener.connections))
+                    plain.shutdown(socket.SHUT_WR)
                 await asyncio.wait_for(closed.wait(), 30)
                 await until(lambda: in_flight(router) == 0)
                 assert sent < 40_000_000

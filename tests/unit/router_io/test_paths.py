@@ -9,6 +9,7 @@ from headrace_router.io.paths import Kind, Refused, Route, resolve
     ("method", "target"),
     [
         ("POST", "/v1/x/../../sleep?level=2"),
+        ("POST", "/v1/x/../chat/completions"),
         ("POST", "/v1/%2e%2e/reset_prefix_cache"),
         ("GET", "/v1/../metrics"),
         ("GET", "/v1/..%2fmetrics"),
