@@ -65,6 +65,10 @@ _STRING: Final = re.compile(_QUOTED, re.DOTALL)
 _BARE: Final = re.compile(rb"[^\s,}\]]+")
 _STRIDE: Final = MAX_DIGITS // 4
 _TEXT: Final = msgspec.json.Decoder(str)
+_PARTS: Final = msgspec.json.Decoder(list[Raw])
+# Values from this length on are left out of the outline; a name and its value are at most this far apart.
+_LONG: Final = 256
+_NEAR: Final = 8
 
 
 @lru_cache(maxsize=256)
@@ -113,13 +117,14 @@ def needs(facts: BodyFacts) -> frozenset[str]:
     if bytes(facts.tools) not in _NOTHING or bytes(facts.functions) not in _NOTHING:
         shown.add("tools")
     turns = bytes(facts.messages) or bytes(facts.input)
-    if b'"image_url"' in turns or b'"input_image"' in turns or b'"image"' in turns:
+    if b'"image' in turns and (b'"image_url"' in turns or b'"image"' in turns):
         shown.add("vision")
-    if b'"input_audio"' in turns:
-        shown.add("audio")
+    if b'"input_' in turns:
+        shown.update(name for word, name in _INPUT_PARTS if word in turns)
     return _KNOWN_NEEDS[frozenset(shown)]
 
 
+_INPUT_PARTS: Final = ((b'"input_image"', "vision"), (b'"input_audio"', "audio"))
 _NOTHING: Final = (b"", b"null", b"[]", b"{}")
 _KNOWN_NEEDS: Final = {
     found: found
@@ -137,11 +142,51 @@ def replace_model(data: bytes, served_name: str) -> bytes:
         data: a body that ``read_body`` accepted.
         served_name: what the engine calls the model.
     """
-    spans = _model_spans(data)
+    outline = _Outline(data, _decoder(frozenset()).decode(data))
+    spans = _model_spans(outline.text)
     if len(spans) != 1:
         raise ValueError(f"model stands {len(spans)} times in the body; read_body accepts only 1")
-    start, end = spans[0]
+    start, end = map(outline.place, spans[0])
     return b"".join((data[:start], json.dumps(served_name).encode(), data[end:]))
+
+
+class _Outline:
+    """A body less its longest values, a 0 in place of each: short, and with all of its top-level names.
+
+    Only a value that stands behind its quoted name is cut out. Such bytes are a JSON string of their own (quotes
+    inside text are escaped) and what follows is one whole value, so no top-level name is ever lost with it.
+    """
+
+    __slots__ = ("cuts", "text", "values")
+
+    def __init__(self, data: bytes, facts: BodyFacts) -> None:
+        self.text = data
+        self.cuts: list[tuple[int, int]] = []
+        self.values: list[bytes] = []
+        for name, raw in (
+            (b'"messages"', facts.messages),
+            (b'"tools"', facts.tools),
+            (b'"input"', facts.input),
+            (b'"prompt"', facts.prompt),
+        ):
+            value = bytes(raw)
+            if len(value) >= _LONG:
+                self._cut(name, value)
+
+    def place(self, at: int) -> int:
+        """Where a place in the outline is in the body."""
+        for start, length in reversed(self.cuts):
+            if at > start:
+                at += length - 1
+        return at
+
+    def _cut(self, name: bytes, value: bytes) -> None:
+        behind = self.text.find(name) + len(name)
+        start = self.text.find(value[:1], behind, behind + _NEAR)
+        if start >= 0 and self.text.startswith(value, start):
+            self.text = b"0".join((self.text[:start], self.text[start + len(value) :]))
+            self.cuts.append((start, len(value)))
+            self.values.append(value)
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -165,17 +210,32 @@ def _wrong_field(error: str) -> BadBody:
 
 def _suspicious(data: bytes, facts: BodyFacts) -> BadBody | None:
     """The checks that the decoder doesn't make; each looks closely only where a cheap sign says so."""
-    deep = data.count(b"[") + data.count(b"{") > MAX_DEPTH
+    outline = _Outline(data, facts)
     # A run of MAX_DIGITS digits covers at least three samples in a row.
     long = _DIGITS.search(data[::_STRIDE]) is not None
-    if (deep or long) and (fault := _scan(data)):
+    if (long or _may_be_deep(outline)) and (fault := _scan(data)):
         return fault
-    outside = _without_value(data, b'"messages"', bytes(facts.messages))
-    if outside.count(b'"model"') == 1 and b"\\u006" not in outside:
+    if outline.text.count(b'"model"') == 1 and b"\\u006" not in outline.text:
         return None
-    if len(_model_spans(data)) != 1:
+    if len(_model_spans(outline.text)) != 1:
         return BadBody("model stands more than once in the body; right would be once", "model")
     return None
+
+
+def _may_be_deep(outline: _Outline) -> bool:
+    """Nesting is at most the number of opening brackets: counted over the body, then per element of long lists."""
+    if _brackets(outline.text) > MAX_DEPTH:
+        return True
+    for value in outline.values:
+        if value[:1] == b'"' or _brackets(value) < MAX_DEPTH:
+            continue
+        if value[:1] != b"[" or any(_brackets(bytes(part)) > MAX_DEPTH - 2 for part in _PARTS.decode(value)):
+            return True
+    return False
+
+
+def _brackets(text: bytes) -> int:
+    return text.count(b"[") + text.count(b"{")
 
 
 def _scan(data: bytes) -> BadBody | None:
@@ -191,20 +251,6 @@ def _scan(data: bytes) -> BadBody | None:
         elif kind != 0x22:
             return BadBody(f"the body has a number of more than {MAX_DIGITS - 1} digits; right would be fewer")
     return None
-
-
-def _without_value(data: bytes, name: bytes, value: bytes) -> bytes:
-    """The body less the value of one top-level name, if it stands where it is first expected; else all of it.
-
-    Conversations are long and hold no top-level name, so leaving them out makes looking for names cheap.
-    """
-    if len(value) < 512:
-        return data
-    start = data.find(name) + len(name)
-    start = data.find(value[:1], start, start + 8)
-    if start < 0 or data[start : start + len(value)] != value:
-        return data
-    return data[:start] + data[start + len(value) :]
 
 
 def _model_spans(data: bytes) -> list[tuple[int, int]]:
@@ -234,12 +280,10 @@ def _value_end(data: bytes, at: int) -> int:
         assert bare is not None
         return bare.end()
     depth = 0
-    for match in _TOKEN.finditer(data, at):
+    tokens = _TOKEN.finditer(data, at)
+    while True:
+        match = next(tokens)
         kind = data[match.start()]
-        if kind in b"[{":
-            depth += 1
-        elif kind in b"]}":
-            depth -= 1
-            if depth == 0:
-                return match.end()
-    raise ValueError("the body is not a whole JSON object")
+        depth += (kind in b"[{") - (kind in b"]}")
+        if depth == 0:
+            return match.end()

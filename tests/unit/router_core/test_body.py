@@ -137,6 +137,8 @@ def test_harmless_bodies_that_look_odd(data: bytes) -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, {"vision"}),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, {"vision"}),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, {"vision"}),
+        ({"input": [{"role": "user", "content": [{"type": "input_text", "text": '"imagery"'}]}]}, set()),
+        ({"messages": [{"role": "user", "content": [{"type": "imagery"}]}]}, set()),
         ({"messages": [{"content": [{"type": "input_audio"}]}], "tools": [1]}, {"audio", "tools"}),
     ],
 )
@@ -172,5 +174,55 @@ def test_names_are_written_as_json() -> None:
 
 @pytest.mark.parametrize("data", [b"{}", b'{"model":"a","model":"b"}', b'{"x":[1', b'{"x":{"model":"m"}}'])
 def test_bodies_that_were_never_accepted_are_a_bug(data: bytes) -> None:
-    with pytest.raises(ValueError, match="body"):
+    with pytest.raises(ValueError):
         replace_model(data, "z")
+
+
+def talk(turns: int) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "text", "text": "some words [{"}]}] * turns
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"messages": talk(3)},
+        {"messages": talk(300)},
+        {"messages": talk(300), "tools": [{"function": {"parameters": {"a": {"b": {}}}}}] * 80},
+        {"prompt": "a [{ b " * 500},
+        {"input": talk(300), "messages": talk(20)},
+        {"tools": talk(40), "x": {"tools": 1}},
+        {"x": {"messages": talk(40)}, "messages": talk(40)},
+        {"x": {"messages": talk(30)}, "messages": talk(40)},
+    ],
+    ids=["short", "long", "tools", "text", "input", "name twice", "value twice", "other value first"],
+)
+@pytest.mark.parametrize("model_first", [True, False])
+def test_long_bodies_are_read_and_rewritten_like_short_ones(values: dict[str, Any], model_first: bool) -> None:
+    model = {"model": "m"}
+    body = model | values if model_first else values | model | {"stream": True}
+    data = json.dumps(body).encode()
+    assert good(data).model == "m"
+    assert json.loads(replace_model(data, "org/M")) == body | {"model": "org/M"}
+
+
+def nested(levels: int) -> Any:
+    inner: Any = "x" * 300
+    for _ in range(levels):
+        inner = [inner]
+    return inner
+
+
+@pytest.mark.parametrize(
+    ("values", "accepted"),
+    [
+        ({"messages": [{"content": nested(MAX_DEPTH - 3)}]}, True),
+        ({"messages": [{"content": nested(MAX_DEPTH - 2)}]}, False),
+        ({"messages": nested(MAX_DEPTH - 1)}, True),
+        ({"messages": nested(MAX_DEPTH)}, False),
+        ({"input": {"a": [[]] * 200, "b": nested(MAX_DEPTH)}}, False),
+        ({"input": {"a": [[]] * 200, "b": nested(20)}}, True),
+        ({"messages": [*talk(200), {"content": [[]] * 200}]}, True),
+    ],
+)
+def test_depth_inside_long_values(values: dict[str, Any], accepted: bool) -> None:
+    assert isinstance(read_body(dumped(**values)), BodyFacts) is accepted
