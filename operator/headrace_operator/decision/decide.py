@@ -116,6 +116,7 @@ def decide(
     standing = standing_tables(tables, memory.shadow, held)
     tick = Tick(held, memory, standing, solve, assess)
     results = run_strategies(held, solve=tick)
+    held = msgspec.structs.replace(held, shedding=_shedding(tick.outcomes))
     current = _Round(
         held,
         memory,
@@ -150,6 +151,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         policy,
         current.standing,
         moved=moved,
+        edited=_edited(current, book),
         identity=_identity(current, policy),
         issued=current.at,
         taken=current.taken,
@@ -222,6 +224,11 @@ def _moved(current: _Round, book: Book) -> bool:
     return True
 
 
+def _edited(current: _Round, book: Book) -> bool:
+    outcome = current.tick.outcomes.get(book.result.policies)
+    return outcome is not None and outcome.edited
+
+
 def _identity(current: _Round, policy: PolicyState) -> Identity:
     return Identity(uid=current.uid or policy.uid or policy.id, term=current.term, revision=current.revision)
 
@@ -264,6 +271,18 @@ def _causes(current: _Round, book: Book, policy: PolicyState, stood: bool) -> Ca
     return attribute(current.memory.published, current.snapshot, flows)
 
 
+def _shedding(outcomes: Mapping[tuple[str, ...], Outcome]) -> tuple[str, ...]:
+    """Policies whose components shed from now on."""
+    return tuple(
+        sorted(
+            name
+            for policies, outcome in outcomes.items()
+            if outcome.over is not None and outcome.over.opened
+            for name in policies
+        )
+    )
+
+
 def _savings(outcomes: Mapping[tuple[str, ...], Outcome]) -> tuple[SavingSince, ...]:
     return tuple(saving for _, outcome in sorted(outcomes.items()) for saving in outcome.savings)
 
@@ -288,7 +307,7 @@ def _joined(
         last=snapshot,
         published=snapshot if changed or current.memory.published is None else current.memory.published,
         savings=_savings(outcomes),
-        shedding=tuple(sorted(name for entry in over if entry.opened for name in entry.policies)),
+        shedding=snapshot.shedding,
         over=over,
         shadow=virtual,
         retained=retained(current.memory.retained, snapshot),

@@ -57,17 +57,24 @@ def publish(
     standing: Mapping[Key, RoutingTable],
     *,
     moved: bool,
+    edited: bool,
     identity: Identity,
     issued: str,
     taken: Mapping[Key, str],
 ) -> Publication:
-    """The tables of one policy; ``moved``: its weights were found anew; ``taken``: see ``taken_names``."""
+    """The tables of one policy.
+
+    moved: its weights were found anew. edited: what could be chosen changed, so that prices are news even where weights
+    are not. taken: see ``taken_names``.
+    """
     written: list[RoutingTable] = []
     after: list[RoutingTable] = []
     oversized: list[TableTooLarge] = []
     for frontend in policy.spec.frontends:
         old = standing.get((policy.id, frontend.name))
-        new = None if (policy.id, frontend.name) in taken else _candidate(book, policy, frontend, old, moved)
+        new = None
+        if (policy.id, frontend.name) not in taken:
+            new = _candidate(book, policy, frontend, old, moved=moved, edited=edited)
         if new is not None and (old is None or content_hash(new) != content_hash(old)):
             table = stamped(new, identity, issued)
             fault = too_large(table)
@@ -84,7 +91,7 @@ def publish(
 
 
 def _candidate(
-    book: Book, policy: PolicyState, frontend: Frontend, old: RoutingTable | None, moved: bool
+    book: Book, policy: PolicyState, frontend: Frontend, old: RoutingTable | None, *, moved: bool, edited: bool
 ) -> RoutingTable | None:
     """What should stand at a front-end; None: nothing can be said."""
     if book.solution.status == "Failed" or (policy.frozen and old is not None):
@@ -96,9 +103,10 @@ def _candidate(
         return new
     if new is None:
         return refreshed(old, policy, frontend, book.states)
-    if not book.priced and same_routes(old, new):
+    new = with_lost_models(old, new, lost_models(old, new, policy))
+    if not edited and same_routes(old, new):
         return refreshed(old, policy, frontend, book.states)
-    return with_lost_models(old, new, lost_models(old, new, policy))
+    return new
 
 
 def taken_names(snapshot: Snapshot) -> dict[Key, str]:

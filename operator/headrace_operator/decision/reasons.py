@@ -51,6 +51,10 @@ def _used(book: Book, route: RouteResult, used: Sequence[RouteResult]) -> str:
     if brimming:
         slower = latency(route.unloaded - min(other.unloaded for other in nearer))
         return f"takes what {_names(brimming)} can't; {slower} slower{_next_best(book, route)}"
+    cheapest = min(others, key=lambda other: (book.cost(other), other.engine))
+    saving = book.cost(route) - book.cost(cheapest)
+    if saving > SAME_SECONDS:
+        return f"stays for now: {short(cheapest.engine)} {_held_back(saving, cheapest)}"
     return f"relieves {_busiest(book, nearer)}; idle it is {_behind(route, nearer)}"
 
 
@@ -100,13 +104,18 @@ def _unused(book: Book, route: RouteResult) -> str:
         return _nothing_routed(book, route.source)
     saving = book.cost(dearest) - book.cost(route)
     if saving > SAME_SECONDS:
-        if route.move_price > saving:
-            return f"would save {latency(saving)}, less than the move price {latency(route.move_price)}"
-        return f"would save {latency(saving)}; what one publication may move is used up"
+        return _held_back(saving, route)
     full = ", and full" if book.full(route.engine) else ""
     if saving >= -SAME_SECONDS:
         return f"as fast as {short(dearest.engine)}; not needed{full}"
     return f"{latency(-saving)} slower than the marginal choice {short(dearest.engine)}{full}"
+
+
+def _held_back(saving: float, route: RouteResult) -> str:
+    """Why a move to ``route`` that would save waits."""
+    if route.move_price > saving:
+        return f"would save {latency(saving)}, less than the move price {latency(route.move_price)}"
+    return f"would save {latency(saving)}; what one publication may move is used up"
 
 
 def _nothing_routed(book: Book, source: SourceKey) -> str:

@@ -57,7 +57,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def fitted(parts: Sequence[str], bound: int, separator: str = ", ") -> str:
-    """As many parts as fit into ``bound`` characters, and how many were left out; the first one is cut if it must be."""
+    """As many parts as fit into ``bound`` characters, and how many were left out; the first is cut if it must be."""
     for count in range(len(parts), 0, -1):
         rest = len(parts) - count
         text = separator.join(parts[:count]) + (f" and {rest} more" if rest else "")
@@ -65,5 +65,5 @@ def fitted(parts: Sequence[str], bound: int, separator: str = ", ") -> str:
             return text
     if not parts:
         return ""
-    rest = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
-    return clip(parts[0], bound - len(rest)) + rest if bound > len(rest) + 1 else clip(parts[0], bound)
+    end = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+    return clip(parts[0], bound - len(end)) + end if bound > len(end) + 1 else clip(parts[0], bound)

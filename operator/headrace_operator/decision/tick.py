@@ -25,9 +25,10 @@ Standing = Mapping[tuple[str, str], RoutingTable]
 
 
 class Outcome(NamedTuple):
-    """What became of a component of Optimized policies on this tick."""
+    """What became of a component of Optimized policies on this tick. edited: what could be chosen changed."""
 
     solved: bool
+    edited: bool
     savings: tuple[SavingSince, ...]
     over: Over | None
     fixed: Mapping[str, float]
@@ -54,13 +55,14 @@ class Tick:
         over = self._overload(snapshot, policies, fixed, verdict)
         opened = over is not None and over.opened
         was_open = any(policy in self._memory.shedding for policy in policies)
-        if verdict is not None and not verdict.moves and opened == was_open and not self.edited(policies):
-            self.outcomes[policies] = Outcome(False, verdict.savings, over, fixed)
+        edited = self.edited(policies)
+        if verdict is not None and not verdict.moves and opened == was_open and not edited:
+            self.outcomes[policies] = Outcome(False, False, verdict.savings, over, fixed)
             return evaluate(snapshot, policies, _standing_flows(snapshot, policies), fixed=fixed)
         shedding = (set(snapshot.shedding) - set(policies)) | (set(policies) if opened else set())
         solution = self._solve(msgspec.structs.replace(snapshot, shedding=tuple(sorted(shedding))), policies, fixed)
         savings = next_savings(snapshot, solution) if solution.status == "Optimal" else ()
-        self.outcomes[policies] = Outcome(True, savings, over, fixed)
+        self.outcomes[policies] = Outcome(True, edited, savings, over, fixed)
         return solution
 
     def edited(self, policies: tuple[str, ...]) -> bool:
@@ -89,7 +91,8 @@ class Tick:
     def _overload(
         self, snapshot: Snapshot, policies: tuple[str, ...], fixed: Mapping[str, float], verdict: Verdict | None
     ) -> Over | None:
-        if verdict is not None and not verdict.overloaded:
+        shedding = any(policy in self._memory.shedding for policy in policies)
+        if verdict is not None and not verdict.overloaded and not shedding:
             return None
         if not overloaded(snapshot, policies, fixed=fixed):
             return None

@@ -103,8 +103,11 @@ def _detours(book: Book, policy: PolicyState) -> list[str]:
         return []
     found: list[tuple[tuple[float, float], str]] = []
     for source in book.of_policy(policy.id):
-        fastest = min(book.routes.get(source, []), key=lambda route: (route.unloaded, route.engine), default=None)
-        for route in book.used(source) if fastest is not None else ():
+        used = book.used(source)
+        if not used:
+            continue
+        fastest = min(book.routes[source], key=lambda route: (route.unloaded, route.engine))
+        for route in used:
             extra = route.unloaded - fastest.unloaded
             if extra > SAME_SECONDS:
                 farther = max(0.0, route.round_trip - fastest.round_trip)
@@ -162,10 +165,6 @@ def _weakened(book: Book, policy: PolicyState) -> list[str]:
             if factor.value != 1.0:
                 reason = f": {factor.reason}" if factor.reason else f": {word}"
                 parts.append(f"{short(state.id)} x{factor.value:.2g}{reason}")
-        if state.background > 0:
-            work = book.engines[state.id].mean_work if state.id in book.engines else 0.0
-            amount = f"{rate(state.background / work)} " if work > 0 else ""
-            parts.append(f"{short(state.id)} carries {amount}that did not come through a router")
     return parts + _excluded(book, policy)
 
 
