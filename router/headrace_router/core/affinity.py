@@ -27,7 +27,7 @@ _PROMPT_BYTES: Final = 4_096
 class AffinityRules:
     """A table's rules, prepared: (kind, name) in order, names of headers in lower case."""
 
-    __slots__ = ("fields", "rules", "slack")
+    __slots__ = ("fields", "rules")
 
     def __init__(self, affinity: TableAffinity) -> None:
         rules: list[tuple[str, str]] = []
@@ -40,7 +40,6 @@ class AffinityRules:
                 rules.append(("prefix", ""))
         self.rules = tuple(rules)
         self.fields = frozenset(name for kind, name in rules if kind == "field")
-        self.slack = affinity.slack
 
 
 class _Turn(msgspec.Struct):

@@ -229,9 +229,14 @@ def _may_be_deep(outline: _Outline) -> bool:
     for value in outline.values:
         if value[:1] == b'"' or _brackets(value) < MAX_DEPTH:
             continue
-        if value[:1] != b"[" or any(_brackets(bytes(part)) > MAX_DEPTH - 2 for part in _PARTS.decode(value)):
+        if value[:1] != b"[" or any(_too_many(bytes(part)) for part in _PARTS.decode(value)):
             return True
     return False
+
+
+def _too_many(part: bytes) -> bool:
+    most = MAX_DEPTH - 2
+    return len(part) > 2 * most and part.count(b"[") + part.count(b"{") > most
 
 
 def _brackets(text: bytes) -> int:
