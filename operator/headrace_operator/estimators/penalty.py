@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Phase = Literal["Normal", "Suspect", "Penalized", "Recovering"]
 
@@ -86,8 +86,7 @@ class Penalty:
     changed: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What one sample says: bad with the factor it would deserve and why; good; or nothing (too little seen)."""
 
     kind: Literal["Bad", "Good", "Unclear"]
@@ -106,9 +105,11 @@ def judge(measured: Measured, peers: Iterable[Measured], rules: PenaltyRules, *,
         "TTFT", _ttft(measured, rules), [_ttft(peer, rules) for peer in others], TTFT_MARGIN, rules, penalized
     )
     slow = [verdict for verdict in (tbot, ttft) if verdict is not None]
-    bad = [verdict for verdict in slow if verdict.kind == "Bad"]
-    if bad:
-        return min(bad, key=lambda verdict: verdict.factor)
+    if tbot is not None and tbot.kind == "Bad":
+        return tbot
+    if ttft is not None and ttft.kind == "Bad":
+        # A queue multiplies what is slow: how late first tokens are does not say how much the engine still does.
+        return ttft._replace(factor=max(FIRST, ttft.factor))
     good = bool(slow) and all(verdict.kind == "Good" for verdict in slow)
     return Verdict("Good" if good else "Unclear")
 
@@ -191,7 +192,7 @@ def _enter(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules, all
 def _hold(state: Penalty, at: float, verdict: Verdict, rules: PenaltyRules) -> Penalty:
     if verdict.kind == "Bad":
         state = replace(state, confirmed=at, calm=None)
-        moved = abs(verdict.factor - state.factor) > STEP * 1.01
+        moved = abs(verdict.factor - state.factor) > STEP * 1.01 or verdict.factor <= FLOOR < state.factor
         if not moved or at - state.changed < rules.after:
             return state
         deepest = math.ceil(state.factor * DEEPER / STEP - 1e-9) * STEP

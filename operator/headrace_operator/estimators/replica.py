@@ -128,14 +128,16 @@ def _is_alive(last: PageReading, new: PageReading) -> bool:
 class EngineFigures:
     """One engine over its replicas' windows; None is unknown.
 
-    ttft, tbot: mean seconds, and how many observations stand behind each. Rates per second; their deviation: what
-    chance alone makes of a count; steady_rate: over minutes, once half a minute was seen. error_share: of finished
-    requests. at: newest moment at which a replica's counters moved. interval: seconds between samples.
+    mean_running: over the window. ttft, tbot: mean seconds, and how many observations stand behind each. Rates per
+    second; their deviation: what chance alone makes of a count; steady_rate: over minutes, once half a minute was seen.
+    error_share: of finished requests. at: newest moment at which a replica's counters moved. interval: seconds between
+    samples.
     """
 
     at: float | None = None
     interval: float = 0.0
     running: float | None = None
+    mean_running: float | None = None
     waiting: float | None = None
     kv_usage: float | None = None
     ttft: float | None = None
@@ -167,6 +169,7 @@ def combine(windows: Sequence[ReplicaWindow]) -> EngineFigures:
         at=max(window.moved_at for window in read if window.moved_at is not None),
         interval=max(window.interval() for window in read),
         running=_gauge_sum(windows, "running"),
+        mean_running=_mean_running(windows),
         waiting=_gauge_sum(windows, "waiting"),
         kv_usage=_mean(_latest(read, "kv_usage")),
         ttft=mean_of(ttft_sum, ttft_count),
@@ -219,6 +222,16 @@ def _latest(windows: Iterable[ReplicaWindow], gauge: Gauge) -> list[float]:
 def _gauge_sum(windows: Sequence[ReplicaWindow], gauge: Gauge) -> float | None:
     values = _latest(windows, gauge)
     return sum(values) * len(windows) / len(values) if values else None
+
+
+def _mean_running(windows: Sequence[ReplicaWindow]) -> float | None:
+    """Requests running, averaged over the readings of each window, which the means of latencies are over too."""
+    means = [
+        mean
+        for window in windows
+        if (mean := _mean([page.values["running"] for page in window.readings if "running" in page.values])) is not None
+    ]
+    return sum(means) * len(windows) / len(means) if means else None
 
 
 def _mean(values: Sequence[float]) -> float | None:

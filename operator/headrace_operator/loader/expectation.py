@@ -1,7 +1,8 @@
 """What an engine's declared profile expects at the load that the engine itself reports, and how far it is from that.
 
-On the engine-signal path; pure. The load is the engine's own throughput in units of its capacity, never its queue or
-its concurrency: those grow when an engine is slow, and would excuse it.
+On the engine-signal path; pure. Time between tokens is judged at the measured concurrency: a step takes as long as its
+batch is large, so the ratio says how slow the engine is and nothing of how loaded (the optimizer's page, Estimators:
+against utilisation it is confounded by load). Time to first token is judged at the engine's own throughput.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ def measured(spec: InferenceEngineSpec, ready: float, figures: EngineFigures) ->
     if load is None:
         return Measured(at, error_share=figures.error_share, finished=figures.finished)
     ttft = at_utilization(spec.profile.ttft, load)
-    tbot = at_utilization(spec.profile.tbot, load)
+    tbot = expected_tbot(spec, ready, load, figures)
     return Measured(
         at=at,
         ttft_ratio=_ratio(figures.ttft, None if ttft is None else ttft + _longer_prompts(spec, figures)),
@@ -53,16 +54,39 @@ def utilization(capacity: PerReplica, ready: float, figures: EngineFigures) -> f
     return max(shares) / ready if shares else None
 
 
+def expected_tbot(spec: InferenceEngineSpec, ready: float, load: float, figures: EngineFigures) -> float | None:
+    """Seconds between tokens that the profile expects with as many requests running as were measured.
+
+    The profile's points become points of concurrency by Little's law: at utilisation u a replica makes
+    u x (requests/s of the reference mix) x (its output tokens) tokens a second, each taking T(u), so that many run.
+    Without a reference mix, or where concurrency is unknown: what the profile says at the utilisation ``load``.
+    """
+    reference = spec.profile.reference
+    running = figures.mean_running
+    if reference is None or not reference.output_tokens or running is None or ready <= 0:
+        return at_utilization(spec.profile.tbot, load)
+    tokens = reference_rate(spec) * reference.output_tokens
+    curve = [(share * tokens * latency, latency) for share, latency in _points(spec.profile.tbot)]
+    return _along(sorted(curve), running / ready)
+
+
 def at_utilization(points: Sequence[ProfilePoint], load: float) -> float | None:
     """Latency in seconds on a declared curve: straight between its points, flat beyond them; None without points."""
-    curve = sorted((point.utilization_percent / 100, seconds(point.latency)) for point in points)
+    return _along(_points(points), load)
+
+
+def _points(points: Sequence[ProfilePoint]) -> list[tuple[float, float]]:
+    return sorted((point.utilization_percent / 100, seconds(point.latency)) for point in points)
+
+
+def _along(curve: Sequence[tuple[float, float]], at: float) -> float | None:
     if not curve:
         return None
-    if load <= curve[0][0]:
+    if at <= curve[0][0]:
         return curve[0][1]
     for (left, low), (right, high) in pairwise(curve):
-        if load < right:
-            return low + (high - low) * (load - left) / (right - left)
+        if at < right:
+            return low + (high - low) * (at - left) / (right - left)
     return curve[-1][1]
 
 

@@ -68,6 +68,8 @@ def test_the_factor_is_what_the_engine_still_does() -> None:
     verdict = judge(engine(3.2), [HEALTHY], RULES, penalized=False)
     assert (verdict.factor, verdict.reason) == (0.3, "TBOT 3.2 times its profile")
     assert judge(engine(1.0, errors=0.5), [], RULES, penalized=False).factor == 0.25
+    assert judge(engine(1.0, 40.0), [], RULES, penalized=False).factor == 0.3
+    assert judge(engine(2.5, 40.0), [], RULES, penalized=False).factor == 0.4
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(0.333, 0.35), (0.0, 0.05), (2.0, 1.0)])

@@ -146,3 +146,9 @@ def test_error_share() -> None:
 
 def test_kv_usage_is_averaged() -> None:
     assert combine([window((0, {"kv_usage": 0.2})), window((0, {"kv_usage": 0.6}))]).kv_usage == pytest.approx(0.4)
+
+
+def test_running_is_averaged_over_the_window() -> None:
+    one = window((0, {"running": 2.0}), (5, {"running": 6.0}), (10, {"waiting": 1.0}))
+    assert combine([one, window()]).mean_running == 8.0
+    assert combine([window((0, {"waiting": 1.0}))]).mean_running is None

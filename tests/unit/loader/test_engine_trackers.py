@@ -301,6 +301,23 @@ def test_measured_against_its_profile_at_its_own_load() -> None:
     assert found.tbot_ratio == pytest.approx(0.03 / 0.018)
 
 
+@pytest.mark.parametrize("slow", [1.0, 3.0])
+@pytest.mark.parametrize("running", [5.0, 40.0, 100.0])
+def test_tbot_is_judged_at_the_measured_concurrency(slow: float, running: float) -> None:
+    """The optimizer's page, Estimators: a slow engine runs more at once; by its load it looks slower yet."""
+    spec = engine("a", profile=CURVE).spec
+    # The profile as concurrency: 100 requests/s x 50 tokens; 10 ms at 0, 30 ms at 150 running.
+    step = 0.010 + (0.030 - 0.010) * running / 150
+    figures = EngineFigures(at=1.0, mean_running=2 * running, request_rate=20.0, tbot=slow * step, tbot_count=500.0)
+    assert measured(spec, 2.0, figures).tbot_ratio == pytest.approx(slow)
+
+
+def test_beyond_the_profile_it_is_flat() -> None:
+    spec = engine("a", profile=CURVE).spec
+    figures = EngineFigures(at=1.0, mean_running=900.0, request_rate=20.0, tbot=0.06, tbot_count=500.0)
+    assert measured(spec, 1.0, figures).tbot_ratio == pytest.approx(2.0)
+
+
 def test_longer_prompts_are_expected_to_take_longer() -> None:
     rates = {"prefillTokensPerSecond": 40_000, "decodeTokensPerSecond": 6_000}
     spec = engine("a", profile=CURVE, capacity={"perReplica": rates}).spec

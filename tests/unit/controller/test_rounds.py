@@ -1,0 +1,166 @@
+"""Rounds of the loop that fail: told once a kind, the last tables stay, and it goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+from aiohttp import ClientSession
+
+from headrace_api.commands import EnvironmentFailed
+from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, RoutingTable, ShedShare, TableEngine
+from headrace_operator.controller.clock import Clock
+from headrace_operator.controller.loop import Controller, shedding_policies
+from headrace_operator.controller.metrics import OperatorMetrics
+from headrace_operator.controller.serve import served
+from headrace_operator.decision.memory import Memory
+from headrace_operator.loader.config_file import ConfigFile
+from headrace_operator.loader.scrape import Scraper, ScrapeSettings
+from headrace_operator.publisher.standalone import StandalonePublisher
+from headrace_operator.publisher.state import StateIdentity
+from headrace_operator.store.directory import Resources
+from support.engine_manifests import engine, policy
+
+GOOD = Resources(engines=(engine("a"), engine("b")), policies=(policy(),), complete=True)
+
+
+class Store:
+    """Gives resources, or fails when told to."""
+
+    def __init__(self) -> None:
+        self.failure: Exception | None = None
+        self.looks = 0
+
+    def look(self, *, thorough: bool) -> Resources:
+        self.looks += 1
+        if self.failure is not None:
+            raise self.failure
+        return GOOD
+
+
+class Operator:
+    def __init__(self, state: Path, config: Path | None = None) -> None:
+        self.store, self.metrics = Store(), OperatorMetrics()
+        self.source = Scraper(ScrapeSettings(), follow=False)
+        self.publisher = StandalonePublisher(state, StateIdentity(uid="u", term=1))
+        self.controller = Controller(
+            self.store, self.source, self.publisher, ConfigFile(config), self.metrics, Clock(), Memory()
+        )
+
+    def count(self, outcome: str) -> float:
+        return self.metrics.registry.get_sample_value("headrace_operator_ticks_total", {"outcome": outcome}) or 0.0
+
+
+async def run_until(operator: Operator, condition: object) -> None:
+    stop = asyncio.Event()
+    running = asyncio.create_task(operator.controller.run(stop))
+    async with asyncio.timeout(60):
+        while not condition():  # type: ignore[operator]
+            operator.controller.wake()
+            await asyncio.sleep(0.01)
+    stop.set()
+    await running
+
+
+async def test_a_round_that_fails_is_told_once_and_leaves_the_tables(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Case CRD-01: one log line a kind of failure, not a stack trace a cycle.
+
+    https://github.com/kubernetes-sigs/controller-runtime/issues/1032
+    """
+    operator = Operator(tmp_path)
+    await run_until(operator, lambda: operator.count("done") >= 1)
+    tables = operator.publisher.tables.tables()
+    assert len(tables) == 2
+    caplog.set_level(logging.INFO)
+
+    stop = asyncio.Event()
+    running = asyncio.create_task(operator.controller.run(stop))
+    async with asyncio.timeout(60):
+        while operator.count("done") < 2:  # noqa: ASYNC110  another task's progress
+            await asyncio.sleep(0.01)
+        operator.store.failure = RuntimeError("the disk sings")
+        while operator.count("failed") < 3:
+            operator.controller.wake()
+            await asyncio.sleep(0.01)
+        operator.store.failure = None
+        done = operator.count("done")
+        while operator.count("done") <= done:
+            operator.controller.wake()
+            await asyncio.sleep(0.01)
+    stop.set()
+    await running
+    said = [record.getMessage() for record in caplog.records]
+    assert sum("the disk sings" in line for line in said) == 1
+    assert "rounds succeed again" in said
+    assert [table.hash for table in operator.publisher.tables.tables()] == [table.hash for table in tables]
+
+
+async def test_a_wrong_edit_of_the_configuration_is_told_and_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("tick: 1s")
+    operator = Operator(tmp_path / "state", config)
+    config.write_text("tick: 2s\nliveness: {refused: 9}")
+    caplog.set_level(logging.INFO)
+    assert await operator.controller.once()
+    config.write_text("tick: never")
+    assert await operator.controller.once()
+    said = [record.getMessage() for record in caplog.records]
+    await operator.source.close()
+    assert any("tick: 'never'" in line for line in said)
+    assert "the configuration changed" in said
+
+
+async def test_once_that_fails_says_so(tmp_path: Path) -> None:
+    operator = Operator(tmp_path)
+    assert await operator.controller.once()
+    operator.publisher.publish = lambda *_: 1 / 0  # type: ignore[method-assign,assignment]
+    assert not await operator.controller.once()
+    await operator.source.close()
+
+
+def table(share: float) -> RoutingTable:
+    shed = (ShedShare(priority="default", share=share),) if share else ()
+    return RoutingTable(
+        schema_version=1,
+        identity=Identity(uid="u", term=1, revision=1),
+        policy="chat",
+        policy_namespace="inf",
+        frontend="fe",
+        issued="",
+        hash="",
+        models=(
+            ModelRoutes(model="m", classes=(ClassRoutes(routes=(Route(engine="inf/a", weight=10_000),), shed=shed),)),
+        ),
+        engines=(TableEngine(id="inf/a"),),
+    )
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.0, frozenset()), (0.2, frozenset({"inf/chat"}))])
+def test_policies_that_shed(share: float, expected: frozenset[str]) -> None:
+    assert shedding_policies([table(share)]) == expected
+
+
+async def test_own_pages() -> None:
+    metrics = OperatorMetrics()
+    metrics.show_weights([table(0.0)])
+    metrics.show_ages({"inf/a": 2.0})
+    ages = [1.0]
+    async with served(("127.0.0.1", 0), metrics, lambda: ages[0], lambda: 10.0) as url, ClientSession() as session:
+        async with session.get(f"{url}/metrics") as answer:
+            page = await answer.text()
+        assert 'headrace_route_weight{engine="inf/a"' in page
+        assert "headrace_operator_loop_age_seconds 1.0" in page
+        for age, expected in ((1.0, 200), (11.0, 503)):
+            ages[0] = age
+            async with session.get(f"{url}/healthz") as answer:
+                assert answer.status == expected
+        port = int(url.rpartition(":")[2])
+        with pytest.raises(EnvironmentFailed, match="right would be a free address"):
+            async with served(("127.0.0.1", port), metrics, lambda: 0.0, lambda: 1.0):
+                raise AssertionError("the address was bound twice")
