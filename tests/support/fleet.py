@@ -18,6 +18,7 @@ from headrace_api.engine import (
     ServiceRef,
 )
 from headrace_api.policy import Frontend, Objective, PolicyModel, Publication, RoutingPolicySpec
+from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import (
     EngineState,
     PairNetwork,
@@ -168,3 +169,15 @@ def classic(b_rate: float = 100, **fields: Any) -> Snapshot:
 
 
 CHAT = ("default/chat",)
+
+
+def flows_of(solution: Solution) -> dict[tuple[str, str], float]:
+    """Requests/s by (front-end, engine), routes without traffic left out."""
+    return {
+        (route.source.frontend, route.engine.rpartition("/")[2]): route.flow for route in solution.routes if route.flow
+    }
+
+
+def shed_of(solution: Solution) -> dict[str, float]:
+    """Requests/s shed by front-end, over all priorities."""
+    return {entry.source.frontend: sum(amount for _, amount in entry.shed) for entry in solution.sources}

@@ -20,6 +20,7 @@ MOVE_HORIZON = 60.0  # a saving that lasted this long moves for nothing
 PIECES: Floats = np.array([0.10, 0.15, 0.25, 0.50])  # widths of the shed pieces: up to 10, 25, 50, 100 % of demand
 PIECE_FACTORS: Floats = np.array([1.0, 1.1, 1.2, 1.3])
 LATENCY_FLOOR = 1e-3  # s; where nothing has a latency, order still needs a unit
+MOST_SPREAD = 1e3  # hardware a thousand times slower is no alternative that prices must respect
 STEP_RANGE = 1e3  # highest over lowest shed price: beyond it duals lose their digits
 
 
@@ -64,7 +65,7 @@ def order_prices(unloaded: Floats, work: Floats, allowed: Bools, steepest: float
     rows = allowed.any(axis=1)
     largest = np.where(allowed, work, 0.0).max(axis=1)[rows]
     smallest = np.where(allowed, work, np.inf).min(axis=1)[rows]
-    spread = float((largest / smallest).max())
+    spread = min(float((largest / smallest).max()), MOST_SPREAD)
     latency = float((np.maximum(unloaded, LATENCY_FLOOR) / work)[allowed].max()) + steepest
     overload = 2.0 * spread * latency
     lowest = 2.0 * spread * (overload + latency)

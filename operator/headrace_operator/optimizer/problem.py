@@ -22,7 +22,7 @@ from headrace_operator.snapshot.curves import (
     target_slopes,
 )
 from headrace_operator.snapshot.model import Snapshot, SourceDemand
-from headrace_operator.snapshot.work import reference_work, residence, tokens, work
+from headrace_operator.snapshot.work import reference_work, residence, tokens, usable_work, work
 
 LEAST_DEMAND = 0.01  # requests/s; every source has weights
 MOST = 1e12
@@ -105,7 +105,7 @@ def build_problem(layout: Layout, readings: Readings, fixed: Mapping[str, float]
     asked_in, asked_out = _amount(readings.input_tokens), _amount(readings.output_tokens)
     tokens_in, tokens_out = tokens(figures, asked_in, asked_out)
     raw = work(figures, tokens_in, tokens_out, state.hit_share)
-    usable = np.isfinite(raw) & (raw > 0.0) & (raw < MOST)
+    usable = usable_work(raw)
     allowed = layout.possible & usable & state.in_service[None, :]
     safe_work = np.where(usable, raw, 1.0)
     fresh = tokens_in * (1.0 - state.hit_share)

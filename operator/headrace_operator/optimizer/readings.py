@@ -24,7 +24,8 @@ from headrace_operator.snapshot.model import (
 )
 from headrace_operator.snapshot.work import TRIM_FLOOR
 
-TRIM_CEILING = 100.0
+MOST_FACTOR = 2.0  # as the signals allow
+MOST_ROUND_TRIP = 3600.0  # s; beyond it a round trip is no measurement
 MOST_HITS = 0.99  # a request always costs its engine something
 
 
@@ -101,7 +102,7 @@ class Reader:
         )
 
     def _round_trips(self, network: tuple[PairNetwork, ...]) -> Floats:
-        """Front-ends x engines, seconds; the policy's default where a pair is absent, negative or not finite."""
+        """Front-ends x engines, seconds; the policy's default where a pair is absent or no measurement."""
         if self._network is not None and network is self._network:
             return self._round_trip
         names = [(pair.policy, pair.frontend, pair.engine) for pair in network]
@@ -112,8 +113,10 @@ class Reader:
         flat = np.full(len(self._layout.frontends) * width + 1, np.nan)
         flat[self._network_at] = np.fromiter((pair.round_trip for pair in network), np.float64, len(network))
         measured = flat[:-1].reshape(len(self._layout.frontends), width)
-        usable = np.isfinite(measured) & (measured >= 0.0)
-        self._round_trip = np.where(usable, measured, self._layout.default_round_trip[:, None])
+        usable = (measured >= 0.0) & (measured <= MOST_ROUND_TRIP)
+        self._round_trip = np.where(
+            usable, measured, np.minimum(self._layout.default_round_trip, MOST_ROUND_TRIP)[:, None]
+        )
         self._network = network
         return self._round_trip
 
@@ -152,7 +155,7 @@ class Reader:
 
 
 def read_engines(layout: Layout, snapshot: Snapshot) -> EngineReadings:
-    """The engines' arrays; a factor that is not finite or negative is unknown, and unknown factors are 1."""
+    """The engines' arrays; a factor out of range is unknown, and unknown factors are 1."""
     by_id = {engine.id: engine for engine in snapshot.engines}
     engines = [by_id[name] for name in layout.engines]
     in_service = np.array([service_exclusion(engine) is None for engine in engines], dtype=np.bool_)
@@ -170,7 +173,7 @@ def read_engines(layout: Layout, snapshot: Snapshot) -> EngineReadings:
         in_service=in_service,
         hard=np.where(in_service, np.minimum(np.nan_to_num(ready, nan=0.0, posinf=0.0), 1e9), 0.0),
         factor=np.minimum(product, 1.0),
-        trim=np.clip(trim, TRIM_FLOOR, TRIM_CEILING),
+        trim=np.maximum(trim, TRIM_FLOOR),
         hit_share=np.clip(np.where(np.isfinite(hit_share), hit_share, 0.0), 0.0, MOST_HITS),
         background=np.clip(np.where(np.isfinite(background), background, 0.0), 0.0, 1e9),
     )
@@ -181,4 +184,4 @@ def _column(engines: Sequence[EngineState], value: Callable[[EngineState], float
 
 
 def _factor(values: Floats) -> Floats:
-    return np.where(np.isfinite(values) & (values >= 0.0), values, 1.0)
+    return np.where((values >= 0.0) & (values <= MOST_FACTOR), values, 1.0)

@@ -27,6 +27,7 @@ SPREAD = 0.02  # standard deviation of utilisation within one tick
 BACKLOG_FROM = 0.98  # utilisation from which an overload is priced as a growing backlog
 BACKLOG_SECONDS = 30.0  # mean wait a request in a 60 s overload
 RESIDENCE_UTILISATION = 0.85  # where the residence time of the concurrency and KV limits is read
+MOST_LATENCY = 86_400.0  # s; a day, where arithmetic is still sound
 HULL_TOLERANCE = 1e-9  # relative to the curve's height: rounding, not a fault of the profile
 
 _HERMITE = np.polynomial.hermite.hermgauss(9)
@@ -82,7 +83,7 @@ class CurveBank(NamedTuple):
 
 def latency_curve(points: tuple[ProfilePoint, ...]) -> LatencyCurve:
     """The curve through declared points, in order of utilisation."""
-    pairs = sorted((point.utilization_percent / 100.0, seconds(point.latency)) for point in points)
+    pairs = sorted((point.utilization_percent / 100.0, min(seconds(point.latency), MOST_LATENCY)) for point in points)
     return LatencyCurve(np.array([at for at, _ in pairs]), np.array([value for _, value in pairs]))
 
 

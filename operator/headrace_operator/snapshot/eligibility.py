@@ -14,6 +14,7 @@ from typing import NamedTuple
 from headrace_api.engine import ServedModel
 from headrace_api.policy import Frontend
 from headrace_operator.snapshot.model import EngineState, PolicyState
+from headrace_operator.snapshot.work import LEAST_WORK, MOST_WORK
 
 
 class Exclusion(NamedTuple):
@@ -89,12 +90,12 @@ def service_exclusion(engine: EngineState) -> Exclusion | None:
 
 
 def capacity_exclusion(engine: EngineState, work: float) -> Exclusion | None:
-    """Whether the pair's work is usable: finite and above 0."""
-    if isfinite(work) and work > 0:
+    """Whether the pair's work (replica-seconds a request) is a capacity at all."""
+    if LEAST_WORK <= work <= MOST_WORK:
         return None
     name = bare_name(engine.id)
-    if work == float("inf"):
-        return Exclusion("NoCapacity", f"{name} declares a capacity of 0")
+    if work > MOST_WORK:
+        return Exclusion("NoCapacity", f"{name} declares a capacity of 0, or next to it")
     return Exclusion(
         "CapacityUnknown",
         f"capacity.perReplica of {name} can't be turned into requests: state requestsPerSecond, or token rates",

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headrace_api.engine import InferenceEngineSpec
 from headrace_api.units import number
@@ -30,6 +31,7 @@ from headrace_operator.snapshot.model import EngineState
 # means of 1,155 and 211.
 REFERENCE_INPUT = 900.0
 REFERENCE_OUTPUT = 220.0
+LEAST_WORK, MOST_WORK = 1e-9, 1e6  # replica-seconds a request; outside them a figure is a slip, not a capacity
 TRIM_FLOOR = 0.01  # a guard against division by nothing; trims live in [0.2, 1.5]
 
 
@@ -156,6 +158,11 @@ def residence(figures: EngineFigures, fresh: Floats, tokens_out: Floats, ttft: F
 def first_token(figures: EngineFigures, fresh: Floats, ttft: Floats) -> Floats:
     """TTFT_ij at a given TTFT of the reference: c seconds more for each prompt token beyond it, at least 0."""
     return np.maximum(ttft + (fresh - figures.reference_input) * figures.token_seconds, 0.0)
+
+
+def usable_work(values: Floats) -> NDArray[np.bool_]:
+    """Which works are capacities at all."""
+    return np.asarray((values >= LEAST_WORK) & (values <= MOST_WORK), dtype=np.bool_)
 
 
 def reference_work(figures: EngineFigures, hit_share: Floats) -> Floats:
