@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,6 +25,9 @@ from headrace_lab.demo.report import schema
 from headrace_lab.demo.script import KILLED, SLOWED
 
 PROGRAM = (sys.executable, "-m", "headrace_cli.main")
+
+
+MOVE = r"{} (\d+) -> (\d+) %"
 
 
 class Run(NamedTuple):
@@ -83,10 +87,18 @@ def test_a_restored_engine_gets_weight_again(run: Run) -> None:
     assert restored["shareAfter"] > 0.02
 
 
-def test_a_slow_engine_gets_less(run: Run) -> None:
-    slow = fault(run, "slow")
-    assert slow["shareAfter"] < 0.8 * slow["shareBefore"], run.text
+def test_a_slow_engine_gets_less_because_of_its_health(run: Run) -> None:
+    slow, killed = fault(run, "slow"), fault(run, "killed")
     assert slow["target"] == SLOWED
+    less = [
+        change
+        for change in run.report["changes"]
+        if slow["at"] < change["at"] <= killed["at"]
+        and any(int(old) > int(new) for move in change["moves"] for old, new in re.findall(MOVE.format(SLOWED), move))
+    ]
+    assert any(change["causes"].get("health", 0) > 50 for change in less), run.text
+    told = [event for event in run.report["events"] if event["reason"] == "EnginePenalized"]
+    assert any(SLOWED in event["message"] for event in told), run.text
 
 
 def test_every_request_that_was_answered_names_an_engine_of_the_tables(run: Run) -> None:

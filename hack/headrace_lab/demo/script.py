@@ -62,7 +62,7 @@ def script(duration: float) -> Script:
     """
     if not 10 <= duration <= 3600:
         raise ValueError(f"duration: {duration}; right would be 10 to 3600 seconds")
-    surge, calm, slow, well, killed, restored = (share * duration for share in (0.15, 0.33, 0.38, 0.58, 0.65, 0.80))
+    surge, calm, slow, well, killed, restored = (share * duration for share in (0.13, 0.28, 0.33, 0.57, 0.65, 0.80))
     faults = (
         Fault("surge", SURGED, surge, calm, f"{SURGED}: {SURGE_FACTOR:g} times its requests"),
         Fault("slow", SLOWED, slow, well, f"{SLOWED}: every step takes {SLOW_FACTOR:g} times as long"),

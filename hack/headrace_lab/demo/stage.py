@@ -17,7 +17,7 @@ from headrace_lab.demo.report import ChaosReport
 from headrace_lab.demo.script import SLOW_FACTOR, Fault
 from headrace_lab.replay.outcome import FAILURES, Outcome
 
-CHAOS_AT, CHAOS_BACK = 0.20, 0.27  # shares of the run: in the middle of the surge, when weights should move
+CHAOS_AT, CHAOS_BACK = 0.16, 0.21  # shares of the run: in the middle of the surge, when weights should move
 
 
 class Board:

@@ -71,7 +71,8 @@ def build(spec: WorkloadSpec, turns: Sequence[Turn], arrivals: Sequence[Arrival]
     for turn in turns:
         by_frontend[home(turn.session, spec.frontends)].append(turn)
     streams = []
-    for position, frontend in enumerate(spec.frontends):
+    largest_first = sorted(spec.frontends, key=lambda frontend: -frontend.share)
+    for position, frontend in enumerate(largest_first):
         if not by_frontend[frontend.name]:
             raise ValueError(f"front-end {frontend.name}: no conversation of the trace falls to it; use a longer trace")
         first = position * len(arrivals) // len(spec.frontends)
