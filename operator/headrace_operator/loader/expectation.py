@@ -1,8 +1,9 @@
 """What an engine's declared profile expects at the load that the engine itself reports, and how far it is from that.
 
-On the engine-signal path; pure. Time between tokens is judged at the measured concurrency: a step takes as long as its
-batch is large, so the ratio says how slow the engine is and nothing of how loaded (the optimizer's page, Estimators:
-against utilisation it is confounded by load). Time to first token is judged at the engine's own throughput.
+On the engine-signal path; pure. Time between tokens is judged at the measured concurrency or at the engine's own
+throughput, whichever expects more. Concurrency, because a step takes as long as its batch is large (the optimizer's
+page, Estimators: against utilisation a slow engine that fills up is confounded by its load); throughput, because
+prompts being prefilled lengthen steps too. Time to first token is judged at the throughput.
 """
 
 from __future__ import annotations
@@ -55,19 +56,20 @@ def utilization(capacity: PerReplica, ready: float, figures: EngineFigures) -> f
 
 
 def expected_tbot(spec: InferenceEngineSpec, ready: float, load: float, figures: EngineFigures) -> float | None:
-    """Seconds between tokens that the profile expects with as many requests running as were measured.
+    """Seconds between tokens that the profile expects at the utilisation ``load`` or with as many requests running.
 
     The profile's points become points of concurrency by Little's law: at utilisation u a replica makes
     u x (requests/s of the reference mix) x (its output tokens) tokens a second, each taking T(u), so that many run.
-    Without a reference mix, or where concurrency is unknown: what the profile says at the utilisation ``load``.
+    Without a reference mix, or where concurrency is unknown, only the utilisation counts.
     """
     reference = spec.profile.reference
     running = figures.mean_running
-    if reference is None or not reference.output_tokens or running is None or ready <= 0:
-        return at_utilization(spec.profile.tbot, load)
+    loaded = at_utilization(spec.profile.tbot, load)
+    if loaded is None or reference is None or not reference.output_tokens or running is None:
+        return loaded
     tokens = reference_rate(spec) * reference.output_tokens
     curve = [(share * tokens * latency, latency) for share, latency in _points(spec.profile.tbot)]
-    return _along(sorted(curve), running / ready)
+    return max(loaded, _along(sorted(curve), running / ready) or 0.0)
 
 
 def at_utilization(points: Sequence[ProfilePoint], load: float) -> float | None:

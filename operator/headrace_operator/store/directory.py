@@ -150,7 +150,8 @@ class DirectoryStore:
             policies=tuple(one for one in resources if isinstance(one, RoutingPolicy)),
             faults=(*(str(fault) for fault in manifests.faults), *unreadable.values()),
             refused=refused,
-            complete=not refused and not unknown,
+            # Without any manifest nothing was deleted for sure: the volume may not be mounted yet.
+            complete=bool(files) and not refused and not unknown,
         )
 
     def _numbered(self, name: ResourceName, resource: Resource) -> Resource:

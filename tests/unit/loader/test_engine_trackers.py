@@ -308,8 +308,15 @@ def test_tbot_is_judged_at_the_measured_concurrency(slow: float, running: float)
     spec = engine("a", profile=CURVE).spec
     # The profile as concurrency: 100 requests/s x 50 tokens; 10 ms at 0, 30 ms at 150 running.
     step = 0.010 + (0.030 - 0.010) * running / 150
-    figures = EngineFigures(at=1.0, mean_running=2 * running, request_rate=20.0, tbot=slow * step, tbot_count=500.0)
+    figures = EngineFigures(at=1.0, mean_running=2 * running, request_rate=4.0, tbot=slow * step, tbot_count=500.0)
     assert measured(spec, 2.0, figures).tbot_ratio == pytest.approx(slow)
+
+
+def test_prefill_lengthens_steps_too() -> None:
+    """A batch of long prompts at high throughput is no slow engine although few requests run."""
+    spec = engine("a", profile=CURVE).spec
+    figures = EngineFigures(at=1.0, mean_running=5.0, request_rate=90.0, tbot=0.028, tbot_count=500.0)
+    assert measured(spec, 1.0, figures).tbot_ratio == pytest.approx(1.0)
 
 
 def test_beyond_the_profile_it_is_flat() -> None:

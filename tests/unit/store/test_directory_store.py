@@ -132,6 +132,11 @@ def test_an_emptied_directory_keeps_everything(store: DirectoryStore, tmp_path: 
     assert store.look(thorough=False) is resources
 
 
+def test_an_empty_directory_at_start_says_nothing_for_sure(tmp_path: Path) -> None:
+    """The API page, Mass loss: tables of an earlier start must not go because a volume is not mounted yet."""
+    assert not DirectoryStore(tmp_path).look(thorough=False).complete
+
+
 def test_a_vanished_directory_keeps_everything(tmp_path: Path) -> None:
     directory = tmp_path / "manifests"
     directory.mkdir()
