@@ -8,6 +8,7 @@ usage, else by learned ratios. Must not count a latency for what touched no engi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from time import monotonic
 
 from headrace_router.core.selection import Pick
 from headrace_router.core.view import PolicyView, TableView
@@ -77,7 +78,7 @@ def demand_labels(policy: PolicyView, model: str, priority: str, prompt_class: i
 
 @dataclass(slots=True)
 class Account:
-    """One request's account. Times are the loop's seconds."""
+    """One request's account. ``started``: monotonic seconds (uvloop's own clock ticks in whole milliseconds)."""
 
     ledger: Ledger
     policy: PolicyView
@@ -113,11 +114,11 @@ class Account:
         """Another attempt follows (repick, retry), or the budget refused one (refused)."""
         self.ledger.metrics.retries[(*self._policy, kind)].inc()
 
-    def sending(self, pick: Pick, now: float) -> None:
+    def sending(self, pick: Pick) -> None:
         """An attempt starts."""
         self.attempts += 1
         self.engine = pick.engine
-        self._sent = now
+        self._sent = monotonic()
         self.ledger.metrics.picks[(*self._policy, pick.reason)].inc()
 
     def attempted(self, pick: Pick, outcome: str) -> None:
@@ -125,13 +126,15 @@ class Account:
         self.outcome = outcome
         self.ledger.metrics.requests[(*self.labels[:4], pick.engine, outcome)].inc()
 
-    def first_token(self, pick: Pick, now: float) -> None:
+    def first_token(self, pick: Pick) -> None:
         """The first event with content was passed on."""
+        now = monotonic()
         self.ledger.metrics.ttft[self.labels].observe(now - self.started)
         self.ledger.metrics.engine_ttft[(pick.engine,)].observe(now - self._sent)
 
-    def answered(self, pick: Pick, observer: StreamObserver | UnaryObserver | None, now: float) -> None:
+    def answered(self, pick: Pick, observer: StreamObserver | UnaryObserver | None) -> None:
         """A good answer ended completely."""
+        now = monotonic()
         metrics = self.ledger.metrics
         metrics.duration[self.labels].observe(now - self.started)
         metrics.engine_duration[(pick.engine,)].observe(now - self._sent)

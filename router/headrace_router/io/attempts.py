@@ -8,6 +8,7 @@ client.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,8 @@ from headrace_router.io.relay import Arrived, Exchange
 from headrace_router.io.upstream import Address, Cut, Lost, NotSent, Upstream, UpstreamRequest
 from headrace_router.io.waiting import Waiting
 from headrace_router.io.watch import Expired
+
+log = logging.getLogger("headrace.router")
 
 # 501 and 505 say what the engine can't do, not that it is ill.
 _ILL: Final = frozenset(range(500, 600)) - {501, 503, 505}
@@ -145,7 +148,7 @@ class Attempts:
 
     async def _attempt(self, pick: Pick) -> Arrived | Failed:
         exchange, table = self._exchange, self._asked.policy.table
-        exchange.account.sending(pick, exchange.loop.time())
+        exchange.account.sending(pick)
         body = self._asked.body
         if pick.served_name is not None:
             body = replace_model(body, pick.served_name)
@@ -222,10 +225,10 @@ class Attempts:
             retry_after = read_retry_after(told.decode("latin-1") if told is not None else None, time.time())
             self._selector.report(pick, Outcome.FULL, self._now, retry_after)
             outcome = Outcome.FULL
+            self._exchange.account.attempted(pick, accounting.FULL)
         else:
             outcome = Outcome.ANSWERED if response.status == 404 else Outcome.ENGINE_ERROR
-            self._selector.report(pick, outcome, self._now)
-        self._exchange.account.attempted(pick, accounting.of_status(response.status))
+            self._report(pick, outcome, accounting.of_status(response.status))
         arrived.counted = True
         return Failed(outcome, False, _engine_failed(pick, f"answered {response.status}"), kept=arrived)
 
@@ -240,7 +243,8 @@ class Attempts:
         return Failed(Outcome.CONNECT_FAILED, True, Refusal(502, "engine_unreachable", message))
 
     def _report(self, pick: Pick, outcome: Outcome, counted: str) -> None:
-        self._selector.report(pick, outcome, self._now)
+        if self._selector.report(pick, outcome, self._now):
+            log.warning("engine %s: %s is ejected after repeated failures", pick.engine, pick.url)
         self._exchange.account.attempted(pick, counted)
 
     def _tried(self, pick: Pick) -> None:

@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 import msgspec
 from aiohttp import web
@@ -60,7 +61,7 @@ class Proxy:
             answer.keep_alive = False
         loop = asyncio.get_running_loop()
         watch = Watch(loop)
-        entry = access.Entry(headers.request_id(request.raw_headers, uuid.uuid4().hex), request, loop.time())
+        entry = access.Entry(headers.request_id(request.raw_headers, uuid.uuid4().hex), request, monotonic())
         self.running.add(watch)
         self._idle.clear()
         try:
@@ -80,7 +81,7 @@ class Proxy:
             if not self.running:
                 self._idle.set()
             if self.log_access is not None:
-                entry.ended(answer.status, complete=answer.complete, at=loop.time())
+                entry.ended(answer.status, complete=answer.complete, at=monotonic())
                 self.log_access(entry)
         return Given(answer)
 

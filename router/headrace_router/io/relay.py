@@ -93,7 +93,7 @@ async def relay(exchange: Exchange, arrived: Arrived) -> None:
         if isinstance(observer, StreamObserver):
             observer.end()
         if good:
-            account.answered(pick, observer, exchange.loop.time())
+            account.answered(pick, observer)
     except Cut:
         outcome = accounting.CUT
         answer.fail(cut_event(*_CUT, anthropic=exchange.anthropic) if sse else None)
@@ -131,7 +131,7 @@ async def _pass_on(exchange: Exchange, arrived: Arrived, observer: Observer, sse
         await answer.write(data)
         if observer is not None and observer.feed(data) and not started:
             started = True
-            exchange.account.first_token(arrived.pick, exchange.loop.time())
+            exchange.account.first_token(arrived.pick)
         exchange.arm("idle", timeouts.idle)
         data = await response.read()
     exchange.arm("send", timeouts.send)

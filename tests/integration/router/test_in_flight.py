@@ -37,7 +37,7 @@ async def script(exchange: Exchange) -> None:
 
 async def end_in(way: str, url: str) -> None:
     """One request that ends in one way."""
-    model = "refused" if way == "refused" else "m"
+    model = way if way in ("refused", "late") else "m"
     priority = "X-Headrace-Priority: " + ("batch" if way == "shed" else "interactive")
     data = post({"model": model, "stream": True, "way": way}, "/v1/chat/completions", priority)
     if not way.startswith("gone"):
@@ -74,14 +74,18 @@ async def test_counts_end_at_zero_over_every_end_and_a_reload(tmp_path: Path) ->
             shared = {
                 "priorities": (TablePriority(name="interactive", value=100), TablePriority(name="batch", value=1)),
                 "shed": (ShedShare(priority="batch", share=1.0),),
-                "timeouts": TableTimeouts(connect=10.0, first_byte=0.2, idle=30.0, send=30.0, unary=0.0),
                 "retry": TableRetry(max_attempts=2, percent=100.0, min_per_second=1000.0),
                 "ejection": TableEjection(consecutive=1000),
             }
             refused = f"http://127.0.0.1:{nobody.getsockname()[1]}"
             other = tmp_path / "other.json"
             other.write_bytes(table_bytes(routing_table({"r": refused}, model="refused", policy="other", **shared)))
-            async with router_in_loop(path, routing_table(engines, **shared), more=(other,)) as router:
+            soon = TableTimeouts(connect=10.0, first_byte=0.2, idle=30.0, send=30.0, unary=0.0)
+            late = tmp_path / "late.json"
+            late.write_bytes(
+                table_bytes(routing_table({"l": a.url}, model="late", policy="late", timeouts=soon, **shared))
+            )
+            async with router_in_loop(path, routing_table(engines, **shared), more=(other, late)) as router:
                 state_of_b = router.selector.view.engines["inference/b"].state
                 body = post({"model": "m", "stream": True, "way": "long"}, "/v1/chat/completions",
                             "X-Headrace-Priority: interactive")  # fmt: skip
