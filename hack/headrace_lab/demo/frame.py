@@ -1,4 +1,7 @@
-"""What the demo shows at one instant, whichever way it is shown. Pure."""
+"""What the demo shows at one instant, whichever way it is shown, and how its figures are written.
+
+Off every path; pure. Terminal and plain lines are made from the same frame, so that they can't disagree.
+"""
 
 from __future__ import annotations
 

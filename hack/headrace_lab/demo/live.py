@@ -1,4 +1,8 @@
-"""The live view on a terminal: weights, load, latency, the last changes with their causes, and the script's phase."""
+"""The live view on a terminal: weights, load, latency, the last changes with their causes, and the script's phase.
+
+Off every path. It is drawn from a frame and must fit the terminal as it is: what has no room is left out from the
+bottom, the oldest changes first.
+"""
 
 from __future__ import annotations
 

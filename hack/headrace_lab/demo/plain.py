@@ -1,4 +1,8 @@
-"""Plain lines for pipes, logs and CI: one every few seconds, and one for each thing that happens."""
+"""Plain lines for pipes, logs and CI: one every few seconds, and one for each thing that happens.
+
+Off every path. Each line is written whole and flushed at once, so that a log that is followed shows progress; nothing
+is said twice.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Writes docs/reference/demo-report.schema.json from the report's types: ``python -m headrace_lab.demo.schema``."""
+"""Writes docs/reference/demo-report.schema.json from the report's types: ``python -m headrace_lab.demo.schema``.
+
+Off every path; run by a maintainer after a change of the report. A test fails while the file is stale.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Figures of the last seconds, for the live view. Pure: time is an argument."""
+"""Figures of the last seconds, for the live view; the report counts anew from all outcomes.
+
+Off every path; pure: time is an argument. It must not grow with the run: only a window of outcomes is kept.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The table at the end of a run, as text for people."""
+"""The tables at the end of a run, as text for people; every figure is the report's.
+
+Off every path. It must fit 80 columns, and say what decided the exit code in its last line.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Outcomes in figures: counts and percentiles, over all and by front-end. Pure."""
+"""Outcomes in figures: counts and percentiles, over all and by front-end.
+
+Off every path; pure. A figure of nothing is null, never zero.
+"""
 
 from __future__ import annotations
 
