@@ -2,7 +2,7 @@
 
 An instance is a dict of what a user and the signals would say; the oracle reads the same dict with its own formulas.
 Two models, two prompt classes, two priorities, differing hardware, previous weights, standing savings, soft factors,
-load of others, and demand from a fifth of capacity to half more than it.
+load of others, and demand from a fifth of capacity to several times it.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _scale_demand(rng: random.Random, instance: Instance) -> None:
             for e in able
         ]
         asked += entry["rate"] * sum(works) / len(works)
-    level = rng.choice([0.2, 0.5, 0.7, 0.85, 0.95, 1.2, 1.5])
+    level = rng.choice([0.2, 0.5, 0.7, 0.85, 0.95, 1.2, 1.5, 2.5, 4.0])
     for entry in instance["demand"]:
         entry["rate"] *= level * total / asked
 

@@ -47,8 +47,8 @@ def load_cost(problem: Problem, load: Floats) -> float:
     widths = np.column_stack([problem.widths, over, np.full(engines, np.inf)])
     starts = np.column_stack([np.zeros(engines), np.cumsum(widths[:, : LOAD_COLUMNS - 1], axis=1)])
     filled = np.clip(load[:, None] - starts, 0.0, widths)
-    prices = problem.prices.overload
-    slopes = np.column_stack([problem.slopes, np.full(engines, prices), problem.backlog + prices])
+    prices = problem.prices
+    slopes = np.column_stack([problem.slopes, np.full(engines, prices.overload), problem.backlog + prices.overflow])
     return float((filled * slopes).sum())
 
 

@@ -27,13 +27,15 @@ STEP_RANGE = 1e3  # highest over lowest shed price: beyond it duals lose their d
 class Prices(NamedTuple):
     """Seconds a unit of work. latency: L, no route costs more. overload: P. shed: M by rank, the lowest first.
 
-    shift: what passing maxShift costs: more than latency can save, less than passing a soft limit or shedding.
-    spread: r, largest over smallest work of one source.
+    overflow: of load beyond C_j while shedding is closed, beside its backlog. shift: what passing maxShift costs: more
+    than latency can save, less than passing a soft limit or shedding. spread: r, largest over smallest work of one
+    source.
     """
 
     latency: float
     spread: float
     overload: float
+    overflow: float
     shed: Floats
     shift: float
 
@@ -59,9 +61,8 @@ def order_prices(unloaded: Floats, work: Floats, allowed: Bools, steepest: float
     priority to the next prices at least double, and grow with r, for the same reason between priorities.
     """
     if not allowed.any():
-        return Prices(
-            LATENCY_FLOOR, 1.0, 2.0 * LATENCY_FLOOR, np.full(max(ranks, 1), 6.0 * LATENCY_FLOOR), LATENCY_FLOOR
-        )
+        least = 6.0 * LATENCY_FLOOR
+        return Prices(LATENCY_FLOOR, 1.0, 2.0 * LATENCY_FLOOR, least, np.full(max(ranks, 1), least), LATENCY_FLOOR)
     rows = allowed.any(axis=1)
     largest = np.where(allowed, work, 0.0).max(axis=1)[rows]
     smallest = np.where(allowed, work, np.inf).min(axis=1)[rows]
@@ -72,6 +73,5 @@ def order_prices(unloaded: Floats, work: Floats, allowed: Bools, steepest: float
     step = max(2.0, 1.4 * spread)
     if ranks > 1:
         step = min(step, STEP_RANGE ** (1.0 / (ranks - 1)))
-    return Prices(
-        latency, spread, overload, lowest * np.power(step, np.arange(max(ranks, 1), dtype=np.float64)), latency
-    )
+    shed = lowest * np.power(step, np.arange(max(ranks, 1), dtype=np.float64))
+    return Prices(latency, spread, overload, lowest, shed, latency)

@@ -138,7 +138,7 @@ def numbers(problem: Problem, shape: Shape, unit: Floats) -> Numbers:
     shed_limit = problem.piece_share * demand[problem.piece_source] if problem.shedding else np.zeros(len(shed_cost))
     beyond = np.full((shape.engines, 1), 0.0 if problem.shedding else np.inf)
     load_cost = np.column_stack(
-        [problem.slopes, np.full(shape.engines, prices.overload), problem.backlog + prices.overload]
+        [problem.slopes, np.full(shape.engines, prices.overload), problem.backlog + prices.overflow]
     )
     load_limit = np.column_stack([problem.widths, np.maximum(problem.hard - problem.soft, 0.0), beyond])
     shift = problem.shift * demand
