@@ -7,7 +7,7 @@ run. Reads files; decides nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -127,8 +127,3 @@ def _read_table(data: bytes, path: str) -> RoutingTable | str:
         except msgspec.MsgspecError as error:
             return f"{path}: {error}; right would be a {TABLE_KEY}"
     return read_configmap(data, path)
-
-
-def readable(files: Iterable[str]) -> str:
-    """Files as a message names them."""
-    return ", ".join(files)

@@ -70,7 +70,7 @@ def publish(
     written: list[RoutingTable] = []
     after: list[RoutingTable] = []
     oversized: list[TableTooLarge] = []
-    for frontend in policy.spec.frontends:
+    for frontend in sorted(policy.spec.frontends, key=lambda frontend: frontend.name):
         old = standing.get((policy.id, frontend.name))
         new = None
         if (policy.id, frontend.name) not in taken:

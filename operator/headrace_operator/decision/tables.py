@@ -162,12 +162,11 @@ def weights_of(routes: Sequence[RouteResult], engines: dict[str, EngineResult]) 
     for shares in (
         [route.flow for route in routes],
         [engines[route.engine].capacity / route.work if route.work > 0 else 0.0 for route in routes],
-        [1.0] * len(routes),
     ):
         weights = largest_remainder(shares, WEIGHT_TOTAL)
         if any(weights):
             return weights
-    return []
+    return largest_remainder([1.0] * len(routes), WEIGHT_TOTAL)
 
 
 def _shed(demand: SourceDemand | None, source: SourceResult) -> tuple[ShedShare, ...]:

@@ -248,6 +248,22 @@ def test_who_is_excluded_for_whom() -> None:
     assert "fe-1 demands residency eu, a lacks it" in found
 
 
+def test_exclusions_of_another_policy_are_not_mine() -> None:
+    engines = [engine("a"), engine("eu", residency=["eu"])]
+    policies = [policy("p", [frontend("fe-1")]), policy("q", [frontend("fe-2", residency=["eu"])])]
+    book = book_of(snapshot(engines, policies))
+    assert book.result.policies == ("ns/p", "ns/q")
+    assert not any("residency" in text for text in why(book, book.policies["ns/p"]))
+    assert any("residency" in text for text in why(book, book.policies["ns/q"]))
+
+
+def test_a_front_end_without_any_engine() -> None:
+    policies = [policy(frontends=[frontend("fe-1", residency=["eu"]), frontend("fe-2")])]
+    found = sentences(snapshot([engine("a")], policies))
+    assert found[0] == "short of capacity: 10 of 20 requests/s (50 %) refused: 10 at fe-1"
+    assert "fe-1 demands residency eu, a lacks it" in found
+
+
 def test_an_exclusion_of_some_front_ends_names_them() -> None:
     engines = [engine("a"), engine("b", models=[{"name": "n"}])]
     policies = [policy(models=[{"name": "m"}, {"name": "n"}])]
