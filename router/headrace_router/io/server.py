@@ -144,26 +144,38 @@ class Router:
         if self._server is not None:
             self._server.close()
         self._listener.close_idle()
-        ended = asyncio.create_task(self.proxy.ended())
-        hurried = asyncio.create_task(hurry.wait())
-        await asyncio.wait({ended, hurried}, timeout=self.settings.grace, return_when=asyncio.FIRST_COMPLETED)
+        await self._graced(hurry)
         self.proxy.end_all()
         await _until(self.proxy.ended(), LAST_WORDS)
-        for task in (ended, hurried, *self._helpers):
+        for task in self._helpers:
             task.cancel()
-        await asyncio.gather(ended, hurried, *self._helpers, return_exceptions=True)
-        await self._flushed()
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+        await self._quiet()
         await self._listener.shutdown(LAST_WORDS)
         await self.upstream.close()
         if self._admin_runner is not None:
             await self._admin_runner.cleanup()
 
-    async def _flushed(self) -> None:
-        """Until the kernel has the last bytes, within bounds."""
+    async def _graced(self, hurry: asyncio.Event) -> None:
+        """Until no request runs and none can come any more, at most the grace."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.settings.grace
+        hurried = asyncio.create_task(hurry.wait())
+        while not hurry.is_set() and (left := end - loop.time()) > 0:
+            ended = asyncio.create_task(self.proxy.ended())
+            await asyncio.wait({ended, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            if await self._quiet():
+                break
+        hurried.cancel()
+
+    async def _quiet(self) -> bool:
+        """Whether no request runs after a moment for last bytes, and for connections that were just made."""
         for _ in range(int(LAST_WORDS / 0.01)):
-            if not self._listener.connections:
-                return
+            if self.proxy.running or not self._listener.connections:
+                break
             await asyncio.sleep(0.01)
+        return not self.proxy.running
 
 
 async def serve(settings: Settings, say: Callable[[str], None]) -> int:
