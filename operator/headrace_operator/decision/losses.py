@@ -7,7 +7,7 @@ the policy. Until then the last known states are held, and the hold is told.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -48,28 +48,35 @@ def _holds(policy: PolicyState, last: Snapshot, now: Snapshot) -> list[Hold]:
     present = {engine.id: engine for engine in now.engines}
     holds: list[Hold] = []
     for model in sorted({model for _, model in policy.served} | {entry.name for entry in policy.spec.models}):
-        before = {engine.id: engine for engine in last.engines if _serves(policy, model, engine)}
-        whole = sum(_carried(engine) for engine in before.values())
-        unbelieved: list[str] = []
-        lost = 0.0
-        for name, engine in sorted(before.items()):
-            after = present.get(name)
-            gone = _carried(engine) - (_carried(after) if after is not None and _serves(policy, model, after) else 0.0)
-            if gone > 0 and not _agreed(engine, after):
-                unbelieved.append(name)
-                lost += gone
+        before = [engine for engine in last.engines if _serves(policy, model, engine)]
+        less = [(engine, present.get(engine.id)) for engine in before if _has_less(policy, model, engine, present)]
+        unbelieved = [(engine, after) for engine, after in less if not _agreed(engine, after)]
+        if not unbelieved:
+            continue
+        whole = sum(_carried(engine) for engine in before)
+        lost = sum(_carried(engine) - _left(policy, model, after) for engine, after in unbelieved)
         if lost > BELIEVED_SHARE * whole:
-            names = listed([bare_name(name) for name in unbelieved])
+            names = listed([bare_name(engine.id) for engine, _ in unbelieved])
             holds.append(
                 Hold(
                     policy.id,
                     model,
-                    tuple(unbelieved),
+                    tuple(engine.id for engine, _ in unbelieved),
                     f"{plain(lost)} of {plain(whole)} requests/s of {model} gone at once ({names}) and nobody else saw "
                     "it; the last weights stay; if it is meant, set state: Draining first, or edit the policy",
                 )
             )
     return holds
+
+
+def _has_less(policy: PolicyState, model: str, before: EngineState, present: Mapping[str, EngineState]) -> bool:
+    after = present.get(before.id)
+    return after is None or after.ready < before.ready or not _serves(policy, model, after)
+
+
+def _left(policy: PolicyState, model: str, after: EngineState | None) -> float:
+    """Requests/s that the engine still carries for the model."""
+    return _carried(after) if after is not None and _serves(policy, model, after) else 0.0
 
 
 def _serves(policy: PolicyState, model: str, engine: EngineState) -> bool:

@@ -15,7 +15,7 @@ from headrace_operator.decision.reasons import SAME_SECONDS, full_text, route_re
 from headrace_operator.decision.text import fitted, latency, listed, percent, plain, plural, rate
 from headrace_operator.decision.what_if import Relief
 from headrace_operator.optimizer.solution import EngineResult
-from headrace_operator.snapshot.model import EngineState, PolicyState
+from headrace_operator.snapshot.model import EngineState, PolicyState, SourceKey
 
 UNUSED_SENTENCES: Final = 8
 DETOUR_SENTENCES: Final = 8
@@ -59,8 +59,16 @@ def _break_glass(book: Book, policy: PolicyState) -> list[str]:
 
 
 def _shortage(book: Book, policy: PolicyState) -> list[str]:
-    """How much is refused, where, and of which priority."""
-    sources = book.of_policy(policy.id)
+    """How much is refused, where, and of which priority; and who has no engine at all."""
+    stranded = [source for source in book.of_policy(policy.id) if source not in book.routes]
+    nowhere = [
+        f"no eligible engine for {label(source, book)}: {rate(book.sources[source].demand)} have nowhere to go"
+        for source in stranded
+    ]
+    return nowhere + _refused(book, policy, [key for key in book.of_policy(policy.id) if key in book.routes])
+
+
+def _refused(book: Book, policy: PolicyState, sources: Sequence[SourceKey]) -> list[str]:
     missing = sum(book.shed(source) for source in sources)
     if missing <= 0:
         return []

@@ -73,10 +73,11 @@ def pair_networks(
     pairs: list[PairNetwork] = []
     for policy in policies:
         trips = RoundTrips(policy.spec.network)
+        ladder = Ladder(seconds(policy.spec.staleness.hold), seconds(policy.spec.staleness.degrade))
         missing: list[str] = []
         for frontend in policy.spec.frontends:
             for engine in selected[policy.id]:
-                pair = _pair(policy, frontend, engine, trips, measured, elapsed, notes)
+                pair = _pair(policy, frontend, engine, trips, measured, ladder, elapsed, notes)
                 pairs.append(pair)
                 if policy.spec.network.measured and pair.origin in ("Declared", "Default"):
                     missing.append(f"{frontend.name} to {engine.id}")
@@ -92,12 +93,12 @@ def _pair(
     engine: EngineState,
     trips: RoundTrips,
     measured: Mapping[tuple[str, str], Reading],
+    ladder: Ladder,
     elapsed: float,
     notes: list[str],
 ) -> PairNetwork:
     value, origin = trips.between(frontend.location, engine.spec.location)
     reading = measured.get((frontend.name, engine.id)) if policy.spec.network.measured else None
-    ladder = Ladder(seconds(policy.spec.staleness.hold), seconds(policy.spec.staleness.degrade))
     found = usable(reading, elapsed, ladder, f"round trip {frontend.name} to {engine.id}")
     if found.note:
         notes.append(found.note)

@@ -260,7 +260,7 @@ def test_exclusions_of_another_policy_are_not_mine() -> None:
 def test_a_front_end_without_any_engine() -> None:
     policies = [policy(frontends=[frontend("fe-1", residency=["eu"]), frontend("fe-2")])]
     found = sentences(snapshot([engine("a")], policies))
-    assert found[0] == "short of capacity: 10 of 20 requests/s (50 %) refused: 10 at fe-1"
+    assert found[0] == "no eligible engine for fe-1: 10 requests/s have nowhere to go"
     assert "fe-1 demands residency eu, a lacks it" in found
 
 
