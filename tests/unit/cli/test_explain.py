@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from headrace_cli.main import main
+from headrace_operator.cli.json_schemas import schema_of
 from headrace_operator.publisher.records import Record, write_record
 from headrace_operator.publisher.state import status_document, status_path
 from headrace_operator.snapshot.build import build_snapshot
@@ -41,6 +43,12 @@ def test_why_c_and_not_a(capsys: pytest.CaptureFixture[str]) -> None:
     )
     assert "  a            -  60 ms  200 ms   0 ms  260 ms  20 ms slower than the marginal choice c" in lines
     assert "  one more request/s at fe-b: costs 240 ms; fe-b to c: 1 requests/s more" in lines
+
+
+@pytest.mark.parametrize("arguments", [[], [*HALF, "--engine", "c"]])
+def test_json_fits_its_schema(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    schema = schema_of("explain.schema.json")
+    jsonschema.validate(asked(capsys, *arguments), schema, jsonschema.Draft202012Validator)
 
 
 def test_costs_add_up(capsys: pytest.CaptureFixture[str]) -> None:

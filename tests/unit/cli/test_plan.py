@@ -19,7 +19,7 @@ import yaml
 
 from headrace_api.table import RoutingTable
 from headrace_cli.main import main
-from headrace_operator.cli.plan_schema import SCHEMA_FILE, plan_schema
+from headrace_operator.cli.json_schemas import FOLDER, PRINTED, schema_of, schema_text
 from headrace_operator.publisher.configmap import read_configmap
 
 ROOT = Path(__file__).parents[3]
@@ -40,14 +40,15 @@ def frontends(report: Any) -> dict[str, dict[str, float]]:
     }
 
 
-def test_the_schema_stands_where_it_is_documented() -> None:
-    stale = "stale; write it: python -m headrace_operator.cli.plan_schema"
-    assert json.loads((ROOT / SCHEMA_FILE).read_text()) == plan_schema(), stale
+@pytest.mark.parametrize("name", sorted(PRINTED))
+def test_schemas_stand_where_they_are_documented(name: str) -> None:
+    stale = "stale; write it: python -m headrace_operator.cli.json_schemas"
+    assert (ROOT / FOLDER / name).read_text() == schema_text(name), stale
 
 
 @pytest.mark.parametrize("arguments", [[], HALF, ["--set", "spec.strategy.type=RoundRobin"]])
 def test_json_fits_its_schema(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    jsonschema.validate(planned(capsys, *arguments), plan_schema(), jsonschema.Draft202012Validator)
+    jsonschema.validate(planned(capsys, *arguments), schema_of("plan.schema.json"), jsonschema.Draft202012Validator)
 
 
 def test_classic_numbers(capsys: pytest.CaptureFixture[str]) -> None:
