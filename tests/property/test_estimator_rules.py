@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_operator.estimators.counters import Increase, Sample, increase
@@ -19,12 +19,14 @@ sane = st.floats(min_value=0, max_value=1e9)
 times = st.floats(min_value=0, max_value=1e6)
 
 
+@settings(deadline=None)
 @given(wild, wild, wild, wild)
 def test_a_rate_is_never_negative_and_always_finite(at: float, value: float, then: float, more: float) -> None:
     found = increase(Sample(at, value), Sample(then, more))
     assert found is None or (found.amount >= 0 and found.seconds > 0 and math.isfinite(found.amount))
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(times, wild, st.floats(min_value=0.1, max_value=60)), max_size=40))
 def test_demand_stays_within_what_was_read(readings: list[tuple[float, float, float]]) -> None:
     estimate: DemandEstimate | None = None
@@ -40,6 +42,7 @@ def test_demand_stays_within_what_was_read(readings: list[tuple[float, float, fl
         assert math.isfinite(estimate.deviation)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(times, sane), min_size=1, max_size=30))
 def test_late_and_repeated_samples_change_nothing(samples: list[tuple[float, float]]) -> None:
     """Reordered delivery: what is not newer is as if it had never come."""
@@ -52,6 +55,7 @@ def test_late_and_repeated_samples_change_nothing(samples: list[tuple[float, flo
     assert combine([everything]) == combine([newest_only])
 
 
+@settings(deadline=None)
 @given(st.lists(st.dictionaries(st.sampled_from(["finished", "ttft_sum", "ttft_count", "running"]), wild), max_size=20))
 def test_figures_are_finite_and_not_negative(pages: list[dict[str, float]]) -> None:
     window = ReplicaWindow(10.0)
@@ -62,6 +66,7 @@ def test_figures_are_finite_and_not_negative(pages: list[dict[str, float]]) -> N
         assert value is None or value >= 0
 
 
+@settings(deadline=None)
 @given(st.permutations([0.2, 0.4, 0.6]))
 def test_the_order_of_replicas_does_not_matter(usages: list[float]) -> None:
     windows = []
@@ -74,6 +79,7 @@ def test_the_order_of_replicas_does_not_matter(usages: list[float]) -> None:
     assert math.isclose(seen.running or 0.0, 12.0)
 
 
+@settings(deadline=None)
 @given(st.floats(min_value=0, max_value=1e5), st.floats(min_value=0, max_value=1e5), sane, sane, sane)
 def test_older_signals_never_count_for_more(age: float, more: float, hold: float, degrade: float, gap: float) -> None:
     limits = thresholds(hold, degrade, gap)
@@ -81,6 +87,7 @@ def test_older_signals_never_count_for_more(age: float, more: float, hold: float
     assert 0 < ladder(age, limits).factor <= 1
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(["Read", "Answered", "Refused", "Failed"]), max_size=30), st.integers(1, 5))
 def test_only_refusals_kill(outcomes: list[str], limit: int) -> None:
     state = Liveness()
@@ -97,6 +104,7 @@ verdicts = st.sampled_from(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(times, verdicts, st.booleans()), max_size=60))
 def test_a_penalty_is_a_factor_with_a_reason(samples: list[tuple[float, Verdict, bool]]) -> None:
     state = Penalty()

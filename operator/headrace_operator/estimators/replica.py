@@ -56,19 +56,22 @@ class ReplicaWindow:
     hits: DecayingSum = field(default_factory=DecayingSum)
     queries: DecayingSum = field(default_factory=DecayingSum)
     finished: SteadyRate = field(default_factory=SteadyRate)
+    latest: dict[Signal, float] = field(default_factory=dict)
 
     def observe(self, reading: PageReading) -> bool:
         """Take one more reading; False when it is not newer than the last (nothing changes then)."""
         known = {name: value for name, value in reading.values.items() if is_measured(value)}
         reading = PageReading(reading.at, known)
+        if self.readings and not reading.at > self.readings[-1].at:
+            return False
+        was_reset = _was_reset(self.latest, known)
+        self.latest = known if was_reset else {**self.latest, **known}
         if not self.readings:
             self.moved_at = reading.at
             self.readings.append(reading)
             return True
         last = self.readings[-1]
-        if not reading.at > last.at:
-            return False
-        if _was_reset(last, reading):
+        if was_reset:
             self.readings.clear()
             self.moved_at = reading.at
         else:
@@ -114,8 +117,9 @@ class ReplicaWindow:
         return observed_interval([reading.at for reading in self.readings])
 
 
-def _was_reset(last: PageReading, new: PageReading) -> bool:
-    return any(name in last.values and name in new.values and new.values[name] < last.values[name] for name in COUNTERS)
+def _was_reset(latest: Mapping[Signal, float], new: Mapping[Signal, float]) -> bool:
+    """Whether a counter fell below what it showed last, also if pages between lacked it."""
+    return any(name in latest and name in new and new[name] < latest[name] for name in COUNTERS)
 
 
 def _is_alive(last: PageReading, new: PageReading) -> bool:

@@ -48,6 +48,11 @@ def test_a_reset_of_any_counter_begins_anew() -> None:
     assert combine([seen]).request_rate == 2.0
 
 
+def test_a_reset_behind_a_page_that_lacked_the_counter() -> None:
+    seen = window((0, {"finished": 900.0}), (5, {"running": 1.0}), (10, {"finished": 3.0}), (15, {"finished": 13.0}))
+    assert combine([seen]).request_rate == 2.0
+
+
 def test_a_frozen_page_ages_from_when_it_last_moved() -> None:
     frozen: dict[Signal, float] = {"finished": 10.0, "running": 3.0}
     assert combine([window((0, {"finished": 5.0}), (5, frozen), (10, frozen), (15, frozen))]).at == 5
