@@ -19,11 +19,14 @@ demo: $(VENV)/.demo ## real requests from a real trace, routed by a linear progr
 check: lint types layers ## what runs in under two minutes: lint, types, layers, unit, property, golden tests
 	$(BIN)/pytest -q tests/unit tests/property tests/golden
 
-test: check ## what every change must pass: check, integration and end-to-end tests
+test: need check ## what every change must pass: check, integration and end-to-end tests
 	$(BIN)/pytest -q tests/integration tests/simulation tests/e2e
 
 test-long: dev ## what takes longer, in parts of under ten minutes; before an issue closes
 	hack/dev/test_long.sh $(BIN)
+
+need:
+	hack/dev/need.sh bash curl git
 
 lint: dev
 	$(BIN)/ruff format --check .
@@ -74,5 +77,5 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-.PHONY: help demo check test test-long lint types layers coverage bench-lp bench-pick dev manifests format golden \
+.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick dev manifests format golden \
 	lock clean

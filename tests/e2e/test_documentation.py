@@ -24,7 +24,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     yield copy_checkout(tmp_path_factory.mktemp("readme"))
 
 
-@pytest.mark.parametrize("documented", COMMANDS, ids=str)
+@pytest.mark.parametrize("documented", COMMANDS, ids=lambda c: f"{c.page}:{c.line}")
 def test_command(documented: DocCommand, checkout: Path) -> None:
     environment = dict(
         os.environ, PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}", NO_COLOR="1", COLUMNS="120"
