@@ -28,14 +28,23 @@ def first_candidates(possible: Bools, direct: Floats, previous: Floats) -> Bools
     return possible & (near | (previous > 0.0))
 
 
-def missing_pairs(problem: Problem, candidates: Bools, source_price: Floats, engine_price: Floats) -> Bools:
-    """Allowed pairs without a column, cheaper than what their source pays now; of each source the best few."""
+def missing_pairs(
+    problem: Problem, candidates: Bools, source_price: Floats, engine_price: Floats, tolerated: float = 0.0
+) -> Bools:
+    """Allowed pairs without a column, cheaper than what their source pays now; of each source the best few.
+
+    tolerated: seconds per second that the optimum over all pairs may be below the one at hand. Lowering each
+    source's price by its best gain makes the prices dual feasible, so demand x best gain bounds what is missed.
+    """
     lacking = problem.allowed & ~candidates
     if not lacking.any():
         return lacking
     cost = problem.direct + problem.move_price + problem.work * engine_price[None, :]
     margin = PRICE_TOLERANCE * np.maximum(np.abs(source_price), 1e-3)
     gain = np.where(lacking, (source_price - margin)[:, None] - cost, 0.0)
+    best_gain = np.maximum(gain.max(axis=1), 0.0)
+    if float(problem.demand @ best_gain) <= tolerated:
+        return np.zeros_like(lacking)
     paying = np.asarray(gain > 0.0, dtype=np.bool_)
     rows = np.flatnonzero(paying.sum(axis=1) > ADDED)
     if rows.size:

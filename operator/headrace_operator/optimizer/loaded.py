@@ -64,15 +64,19 @@ def refresh(loaded: Loaded, problem: Problem, unit: Floats) -> Loaded:
     return loaded._replace(numbers=values)
 
 
-def optimum(loaded: Loaded, problem: Problem) -> Optimum | str:
-    """The optimum over all allowed pairs, or the sentence that says why there is none."""
+def optimum(loaded: Loaded, problem: Problem, tolerance: float = 0.0) -> Optimum | str:
+    """The optimum over all allowed pairs, or the sentence that says why there is none.
+
+    tolerance: the part of the objective by which the answer may be above it.
+    """
     for _ in range(ROUNDS):
         answer = loaded.programme.run()
         fault = fault_of(answer, loaded.shape, loaded.numbers)
         if fault is not None:
             return fault
         found = flows(problem, loaded.shape, loaded.unit, answer.values, answer.row_duals, answer.column_duals)
-        missing = missing_pairs(problem, loaded.candidates, found.source_price, found.engine_price)
+        tolerated = tolerance * abs(answer.objective)
+        missing = missing_pairs(problem, loaded.candidates, found.source_price, found.engine_price, tolerated)
         if not missing.any():
             return Optimum(found, answer.objective, loaded)
         loaded = _with_pairs(loaded, problem, missing, np.zeros_like(missing))

@@ -16,8 +16,8 @@ from headrace_operator.optimizer.assemble import priced
 from headrace_operator.optimizer.candidates import first_candidates
 from headrace_operator.optimizer.cold import NO_FIXED
 from headrace_operator.optimizer.judge import cost_of, current_flows
-from headrace_operator.optimizer.layout import Layout, build_layout
-from headrace_operator.optimizer.loaded import Loaded, Optimum, load, optimum, refresh
+from headrace_operator.optimizer.layout import Bools, Layout, build_layout
+from headrace_operator.optimizer.loaded import Loaded, load, optimum, refresh
 from headrace_operator.optimizer.problem import Problem, build_problem, shedding_open
 from headrace_operator.optimizer.readings import Reader
 from headrace_operator.optimizer.savings import LEAST_SAVING, standing_savings
@@ -26,6 +26,7 @@ from headrace_operator.snapshot.eligibility import bare_name
 from headrace_operator.snapshot.model import SavingSince, Snapshot, SourceKey
 
 RATIO_DRIFT = 0.02  # of w_ij/w_i; beyond it the matrix is built anew
+TOLERATED = 0.05  # of the deadband: how far above the optimum the warm answer may be
 LONGEST = 4  # the programme is built anew when it has grown to this many times its first pairs
 
 
@@ -65,16 +66,24 @@ class WarmModel:
         problem = self._read(snapshot, policies, fixed)
         if not problem.allowed.any():
             return Verdict(moves=False, objective_current=0.0, objective_new=0.0, why="no eligible engine")
-        found = self._optimum(problem)
+        deadband = _deadband(snapshot, policies)
+        found = optimum(self._fitting(problem), problem, TOLERATED * deadband)
+        self._loaded = None if isinstance(found, str) else found.loaded
         if isinstance(found, str):
             return Verdict(moves=True, objective_current=np.nan, objective_new=np.nan, why=found)
         loads = (found.flows.flow * problem.work).sum(axis=0) + problem.fixed
         over = bool((loads > problem.hard * (1.0 + 1e-9) + 1e-9).any())
         engines, sources = self._names()
-        verdict = _compared(problem, found.objective, _deadband(snapshot, policies), engines)
-        saving = priced(problem, found.flows)[1]
-        savings = standing_savings(snapshot, ((sources[i], engines[j]) for i, j in np.argwhere(saving > LEAST_SAVING)))
-        return verdict._replace(overloaded=over, savings=savings)
+        verdict = _compared(problem, found.objective, deadband, engines)
+        rows, columns = np.nonzero(priced(problem, found.flows)[1] > LEAST_SAVING)
+        pairs = zip((sources[row] for row in rows.tolist()), (engines[at] for at in columns.tolist()), strict=True)
+        return verdict._replace(overloaded=over, savings=standing_savings(snapshot, pairs))
+
+    @property
+    def candidates(self) -> Bools:
+        """Which pairs have columns at the moment (sources x engines)."""
+        assert self._loaded is not None
+        return self._loaded.candidates
 
     def _names(self) -> tuple[tuple[str, ...], tuple[SourceKey, ...]]:
         assert self._standing is not None
@@ -88,11 +97,6 @@ class WarmModel:
             self._loaded = None
         readings = standing.reader.read(snapshot)
         return build_problem(standing.layout, readings, fixed, shedding=shedding_open(snapshot, policies))
-
-    def _optimum(self, problem: Problem) -> Optimum | str:
-        found = optimum(self._fitting(problem), problem)
-        self._loaded = None if isinstance(found, str) else found.loaded
-        return found
 
     def _fitting(self, problem: Problem) -> Loaded:
         """The loaded programme with today's numbers, built anew when ratios drifted or it has grown too long."""
