@@ -1,7 +1,8 @@
 """Takes a request in: reads its body within bounds and learns from it what selection needs.
 
 On the request path. A hostile body is the client's fault and never more than a 400 (SEC-05). Refuses before the body is
-read where its head says enough. Of duplicate keys the last counts, as in the engines' own parsers. Must not pick.
+read where its head says enough. A second ``model`` is refused; of other duplicate keys the last counts, as in the
+engines' own parsers. Must not pick.
 """
 
 from __future__ import annotations

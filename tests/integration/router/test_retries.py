@@ -405,7 +405,7 @@ async def test_the_queue_waits_then_refuses_and_touches_nothing(tmp_path: Path) 
                 assert int(answer.header("Retry-After") or 0) >= 1
                 assert answer.header("x-should-retry") == "false"
                 assert answer.header("x-headrace-attempts") == "0"
-            assert len(engine.requests) == 4
+            await engine.until(lambda: len(engine.requests) == 4)
             assert await metric(router.admin_address, "headrace_queued_requests") == 2
             assert await metric(router.admin_address, "headrace_shed_total", reason="saturated") == 14
             assert await metric(router.admin_address, "headrace_request_duration_seconds_count") == 0
