@@ -128,7 +128,10 @@ async def ticks(session: aiohttp.ClientSession, address: str) -> float:
 async def test_measured_demand_replaces_what_is_declared(place: Place) -> None:
     """Declared, both front-ends fit on the near engine; what routers measure does not, and spills."""
     async with operator(place.manifests, place.state, place.log, *place.options()):
-        await until(lambda: weights(place.state, "fe-a").get("inf/a") == 10_000, "all to the near engine")
+        await until(
+            lambda: [weights(place.state, name).get("inf/a") for name in ("fe-a", "fe-b")] == [10_000, 10_000],
+            "all to the near engine",
+        )
         share = await until(
             lambda: (
                 (both := sum(weights(place.state, name).get("inf/a", 0) for name in ("fe-a", "fe-b"))) < 20_000 and both
