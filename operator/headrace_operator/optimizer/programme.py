@@ -141,7 +141,8 @@ def numbers(problem: Problem, shape: Shape, unit: Floats) -> Numbers:
         [problem.slopes, np.full(shape.engines, prices.overload), problem.backlog + prices.overflow]
     )
     load_limit = np.column_stack([problem.widths, np.maximum(problem.hard - problem.soft, 0.0), beyond])
-    shift = problem.shift * demand
+    bounded = np.isfinite(problem.shift)
+    shift = np.where(bounded, np.where(bounded, problem.shift, 0.0) * demand, np.inf)
     return Numbers(
         cost=np.concatenate(
             [
