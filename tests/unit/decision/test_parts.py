@@ -12,6 +12,7 @@ from headrace_api.table import RoutingTable
 from headrace_operator.decision import warm
 from headrace_operator.decision.attribution import attribute, shares_of
 from headrace_operator.decision.book import open_book
+from headrace_operator.decision.carry import with_lost_models
 from headrace_operator.decision.changes import change_lines, weight_lines
 from headrace_operator.decision.conditions import Finding, merged, reason_of, status_of
 from headrace_operator.decision.expected import Expected
@@ -230,3 +231,18 @@ def test_no_concurrency_share_while_nothing_is_in_flight() -> None:
     (table,) = tables(snapshot(engines, [policy()]))
     idle = next(entry for entry in table.engines if entry.id == "ns/b")
     assert (idle.in_flight_here, idle.concurrency_limit) == (0.0, 26)  # 1.3 x 80 / (4 x 1 front-end)
+
+
+def test_a_lost_model_fits_the_prompt_classes_of_the_new_table() -> None:
+    engines = [engine("a"), engine("b", models=[{"name": "n"}])]
+    (old,) = tables(snapshot(engines, [policy(models=[{"name": "m"}, {"name": "n"}])]))
+    (new,) = tables(snapshot(engines, [policy()]))
+    split = msgspec.structs.replace(
+        new,
+        class_edges=(600,),
+        models=tuple(msgspec.structs.replace(model, classes=model.classes * 2) for model in new.models),
+    )
+    kept = with_lost_models(old, split, ("n",))
+    assert [(model.model, len(model.classes)) for model in kept.models] == [("m", 2), ("n", 2)]
+    assert [entry.id for entry in kept.engines] == ["ns/a", "ns/b"]
+    assert with_lost_models(old, split, ()) is split
