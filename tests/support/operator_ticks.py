@@ -14,9 +14,38 @@ from headrace_operator.decision.memory import Memory
 from headrace_operator.decision.publication import key_of
 from headrace_operator.decision.warm import WarmModels
 from headrace_operator.snapshot.build import build_snapshot
-from headrace_operator.snapshot.signals import Signals
+from headrace_operator.snapshot.signals import Reading, Signals
 from headrace_operator.strategies.optimized import optimized
-from support.world import AT
+from support.world import AT, demand, engine, policy
+
+TARGET = {"targetUtilizationPercent": 100}
+FAR = {"roundTrip": [{"from": "r1", "to": "r2", "latency": "40ms"}, {"from": "r1", "to": "r3", "latency": "60ms"}]}
+
+
+def quiet(decision: Decision) -> bool:
+    return decision[:6] == ((), (), (), (), (), ())
+
+
+def reasons(decision: Decision) -> list[tuple[str, str, str]]:
+    return [(event.kind, event.id, event.reason) for event in decision.events]
+
+
+def three() -> list[Any]:
+    flat = {"ttft": [{"utilizationPercent": 0, "latency": "10ms"}]}
+    return [engine(name, 20, region=f"r{place}", profile=flat) for place, name in enumerate("abc", start=1)]
+
+
+def one(**more: Any) -> Any:
+    return policy(network=FAR, objective=TARGET, **more)
+
+
+HALF = Reading(value=0.5)
+SLOW = {"ttft": [{"utilizationPercent": 0, "latency": "5s"}]}
+LABELS = {"labels": {"tier": "prod"}}
+
+
+def offered(rps: float, **more: Any) -> Signals:
+    return Signals(demand=(demand(rps=rps),), **more)
 
 
 class Ticks:
