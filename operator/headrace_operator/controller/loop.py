@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 MIN_GAP: Final = 0.1  # seconds between rounds, however often something wakes the loop
 THOROUGH_SECONDS: Final = 30.0  # how often contents are compared although no file seems changed
-FIRST_INTERVALS: Final = 3  # a restarted operator waits so long for readings before it moves anything
+FIRST_INTERVALS: Final = 5  # a restarted operator waits so long for readings before it moves anything
 
 
 class Store(Protocol):

@@ -25,6 +25,9 @@ ROUTERS_MEMORY: Final = 300.0
 # Requests that must have ended before their mean tokens are believed.
 MIN_ENDED: Final = 5.0
 MAX_TIMES: Final = 16
+# One second of few requests says little: until so many readings or requests were seen, what was declared holds.
+BELIEVED_READINGS: Final = 3
+BELIEVED_REQUESTS: Final = 50.0
 # Seconds of reading after which a router's own requests to engines are known; and how old the last may be.
 MIN_WATCHED: Final = 30.0
 SENT_PATIENCE: Final = 30.0
@@ -60,12 +63,18 @@ class _Frontend:
 @dataclass(slots=True)
 class _Source:
     estimate: DemandEstimate | None = None
+    readings: int = 0
+    requests: float = 0.0
     priorities: dict[str, DecayingSum] = field(default_factory=dict)
     ended: DecayingSum = field(default_factory=DecayingSum)
     input_tokens: DecayingSum = field(default_factory=DecayingSum)
     output_tokens: DecayingSum = field(default_factory=DecayingSum)
     state: str = "Unknown"
     state_since: float = 0.0
+
+    @property
+    def believed(self) -> bool:
+        return self.readings >= BELIEVED_READINGS or self.requests >= BELIEVED_REQUESTS
 
 
 class DemandView(NamedTuple):
@@ -179,7 +188,7 @@ class DemandTrackers:
         return [
             self._view(name, source, now, limits[name.policy])
             for name, source in sorted(self._sources.items())
-            if name.policy in limits and name.frontend in self._frontends and source.estimate is not None
+            if name.policy in limits and name.frontend in self._frontends and source.believed
         ]
 
     def _view(self, name: SourceName, source: _Source, now: float, limits: Thresholds) -> DemandView:
@@ -259,6 +268,8 @@ def _advance_source(
         if retries:
             offered += total("client_retries") or 0.0
         source.estimate = estimator.observe(source.estimate, at, Increase(offered, span))
+        source.readings += 1
+        source.requests += offered
         for (counter, priority), amount in counted.items():
             if counter == "offered":
                 source.priorities[priority] = source.priorities.get(priority, DecayingSum()).add(at, amount)

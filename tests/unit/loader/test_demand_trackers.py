@@ -49,6 +49,15 @@ def test_nothing_before_two_readings() -> None:
     assert rate(made, 10) == 5.0
 
 
+def test_few_requests_are_believed_only_after_three_readings() -> None:
+    """A first second of 5 requests (give or take 2) must not replace what was declared."""
+    made = tracker(ONE)
+    for at, offered, known in ((0, 0, False), (1, 5, False), (2, 9, False), (3, 15, True)):
+        feed(made, page(ONE, at, offered))
+        assert bool(made.views(at, LIMITS)) is known
+    assert rate(made, 3) == pytest.approx(5.0)
+
+
 def test_routers_are_added() -> None:
     made = tracker(ONE, TWO)
     feed(made, page(ONE, 0, 0), page(TWO, 0.5, 0), page(ONE, 10, 50), page(TWO, 10.5, 30))
@@ -97,8 +106,8 @@ def test_a_process_that_lost_a_series_was_restarted() -> None:
 
 def test_a_new_series_started_at_zero() -> None:
     made = tracker(ONE)
-    feed(made, TargetSample(ONE, 0, "Read", counts=RouterCounts()), page(ONE, 10, 20))
-    assert rate(made, 10) == 2.0
+    feed(made, TargetSample(ONE, 0, "Read", counts=RouterCounts()), page(ONE, 10, 200))
+    assert rate(made, 10) == 20.0
 
 
 def test_client_retries_raise_demand_only_while_nothing_is_shed() -> None:
