@@ -67,32 +67,26 @@ def _head(frame: Frame) -> Text:
 
 def _engines(frame: Frame) -> Table:
     names = list(frame.frontends)
-    table = Table(
-        title=f"Engines, and what part of each front-end's requests goes there (revision {frame.revision})",
-        title_justify="left",
-        box=None,
-        pad_edge=False,
-    )
-    table.add_column("engine")
-    table.add_column("load", justify="right")
-    table.add_column("running", justify="right")
-    table.add_column("waiting", justify="right")
-    for name in names:
-        table.add_column(name, justify="right")
-    table.add_column("", style="yellow")
+    title = f"Engines, and what part of each front-end's requests goes there (revision {frame.revision})"
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 1))
+    table.add_column("engine", min_width=22)
+    for head in ("load", "run+wait", *names):
+        table.add_column(head, justify="right")
     for site in ENGINES:
+        state = frame.engine_states.get(site.name, "")
+        name = Text.assemble(site.name, (f" ({state})" if state else "", "yellow"))
         load = frame.utilization.get(site.name, 0.0)
-        weights = [percent(frame.weights.get(name, {}).get(site.name, 0.0)) for name in names]
         heat = "red" if load > 0.95 else "yellow" if load > 0.8 else ""
         running, waiting = frame.queues.get(site.name, (0, 0))
-        queue = (str(running), Text(str(waiting), "red" if waiting > running else ""))
-        table.add_row(site.name, Text(percent(load), heat), *queue, *weights, frame.engine_states.get(site.name, ""))
+        queue = Text(f"{running}+{waiting}", "red" if waiting > running else "")
+        weights = [percent(frame.weights.get(name, {}).get(site.name, 0.0)) for name in names]
+        table.add_row(name, Text(percent(load), heat), queue, *weights)
     return table
 
 
 def _frontends(frame: Frame) -> Table:
     table = Table(box=None, pad_edge=False, title="\nWhat clients see", title_justify="left")
-    for column in ("front-end", "requests/s", "TTFT p50", "TTFT p95", "done", "shed", "failed", "lost needlessly"):
+    for column in ("front-end", "requests/s", "TTFT p50", "TTFT p95", "done", "shed", "failed", "lost"):
         table.add_column(column, justify="left" if column == "front-end" else "right")
     for name, live in [*frame.frontends.items(), ("all", frame.total)]:
         table.add_row(

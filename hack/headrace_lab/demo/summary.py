@@ -39,7 +39,7 @@ def print_summary(report: Report, console: Console) -> None:
 
 def _requests(report: Report) -> Table:
     table = Table(box=None, pad_edge=False)
-    for head in ("front-end", "requests", "shed", "failed", "lost", "TTFT p50/p95/p99", "end to end p50/p95/p99"):
+    for head in ("front-end", "requests", "shed", "failed", "lost", "TTFT s p50/p95/p99", "end to end s p50/p95/p99"):
         table.add_column(head, justify="left" if head == "front-end" else "right")
     rows = [(frontend.name, frontend.counts, frontend.ttft, frontend.end_to_end) for frontend in report.frontends]
     for name, counts, ttft, end in [*rows, ("all", report.counts, report.ttft, report.end_to_end)]:
@@ -50,7 +50,7 @@ def _requests(report: Report) -> Table:
 
 def _three(figures: Figures) -> str:
     values = (figures.p50, figures.p95, figures.p99)
-    return "/".join("-" if value is None else f"{value:.2f}" for value in values) + " s"
+    return "/".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
 def _faults(report: Report) -> Table:

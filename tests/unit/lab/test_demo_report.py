@@ -137,7 +137,7 @@ def test_an_empty_run_has_a_report_too() -> None:
 
 
 def text_of(report: Report) -> str:
-    console = Console(file=io.StringIO(), width=140)
+    console = Console(file=io.StringIO(), width=80)
     print_summary(report, console)
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -197,13 +197,14 @@ def test_plain_lines_show_progress_and_each_change_once() -> None:
 @pytest.mark.parametrize("height", [24, 50])
 def test_the_live_view_shows_weights_load_states_and_causes_on_any_terminal(height: int) -> None:
     many = [Change(k, k, (("demand", 80.0),), ("fe-us-east: x 50 -> 60 %",), f"r{k}") for k in range(99)]
-    console = Console(file=io.StringIO(), width=90, height=height)
+    console = Console(file=io.StringIO(), width=80, height=height)
     console.print(render(frame(24.0, changes=many), height))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
-    for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "34", "20 %", "r98"):
+    for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "12+34", "20 %", "r98"):
         assert word in text
     assert len(text.splitlines()) <= max(height, 25)
+    assert all(frontend.name in text for frontend in FRONTENDS), "a name is cut"
 
 
 def test_live_figures_forget_what_is_old() -> None:
