@@ -18,6 +18,7 @@ from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import Snapshot
 from support.fleet import CHAT, FLAT, RISING, demand, engine, network, policy
 from support.lp_instances import Instance, policy_ids, random_instance, snapshot_of
+from support.lp_oracle import Oracle
 
 seeds = st.integers(min_value=1000, max_value=100_000)
 few = settings(max_examples=25, deadline=None, derandomize=True)
@@ -69,6 +70,20 @@ def test_soft_factors_never_shed(seed: int) -> None:
         spec["objective"].pop("targetUtilizationPercent", None)
     if shed(solved(plain)) == 0.0:
         assert shed(solved(instance)) == 0.0
+
+
+@few
+@given(seeds, st.sampled_from([0.5, 0.9, 0.98]))
+def test_demand_that_can_be_carried_at_all_is_carried(seed: int, level: float) -> None:
+    """Against the largest common factor by which all demand could grow, found by another programme and solver."""
+    instance = random_instance(seed)
+    oracle = Oracle(instance)
+    fits = level * oracle.largest_factor()
+    for entry in instance["demand"]:
+        entry["rate"] *= fits
+    assert shed(solved(instance)) == 0.0
+    instance["shedding"] = []
+    assert all(entry.load <= entry.capacity * (1 + 1e-9) for entry in solved(instance).engines)
 
 
 @few

@@ -19,6 +19,7 @@ import clarabel
 import msgspec
 import numpy as np
 from scipy import sparse
+from scipy.optimize import linprog
 
 from headrace_api.engine import Profile
 from headrace_operator.optimizer.solution import Solution
@@ -233,7 +234,7 @@ class Oracle:
         steepest = max(slope for name in used for _, slope in self.engines[name].segments)
         self.latency = max((self.direct[p] + self.gamma[p]) / self.work[p] for p in self.pairs) + steepest
         self.overload = 2 * spread * self.latency
-        lowest = 2 * spread * (self.overload + self.latency)
+        lowest = 2 * min(spread, 10.0) ** 3 * (self.overload + self.latency)
         self.shed_price = [lowest, lowest * max(2.0, 1.4 * spread)]
 
     def shift(self, key: tuple[Any, ...]) -> float:
@@ -313,6 +314,20 @@ class Oracle:
             bound += sum(min(0.0, gross[p]) * self.previous[p] * entry["rate"] for p in mine)
             bound += sum(min(0.0, cost - price[key]) * width for _, width, cost in self.shed_steps(key))
         return bound, worst
+
+    def largest_factor(self) -> float:
+        """The largest common factor of all demand that the engines' hard capacities carry."""
+        order, keys, names = list(self.pairs), list(self.sources), list(self.engines)
+        balance = np.zeros((len(keys), len(order) + 1))
+        load = np.zeros((len(names), len(order) + 1))
+        for index, (key, name) in enumerate(order):
+            balance[keys.index(key), index] = 1.0
+            load[names.index(name), index] = self.work[key, name]
+        balance[:, -1] = [-self.sources[key]["rate"] for key in keys]
+        room = [self.engines[name].hard - self.engines[name].fixed for name in names]
+        aim = np.append(np.zeros(len(order)), -1.0)
+        found: Any = linprog(aim, A_ub=load, b_ub=room, A_eq=balance, b_eq=np.zeros(len(keys)))
+        return float(found.x[-1])
 
     # -- the true convex cost --------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ MOVE_HORIZON = 60.0  # a saving that lasted this long moves for nothing
 PIECES: Floats = np.array([0.10, 0.15, 0.25, 0.50])  # widths of the shed pieces: up to 10, 25, 50, 100 % of demand
 PIECE_FACTORS: Floats = np.array([1.0, 1.1, 1.2, 1.3])
 LATENCY_FLOOR = 1e-3  # s; where nothing has a latency, order still needs a unit
+MOST_DETOUR = 10.0  # of r in the shed price: keeps its digits
 MOST_SPREAD = 1e3  # hardware a thousand times slower is no alternative that prices must respect
 STEP_RANGE = 1e3  # highest over lowest shed price: beyond it duals lose their digits
 
@@ -56,9 +57,11 @@ def order_prices(unloaded: Floats, work: Floats, allowed: Bools, steepest: float
     unloaded: l0_ij + gamma_ij, seconds; work: w_ij; both sources x engines, read where ``allowed``. steepest: the
     largest m_jk up to the soft limit. ranks: priorities told apart.
 
-    P = 2 r L as in the design. The lowest shed price is 2 r (P + L), r times the design's: shedding must lose to
-    moving another source's traffic to hardware that does it r times slower and is beyond its soft limit. From one
-    priority to the next prices at least double, and grow with r, for the same reason between priorities.
+    P = 2 r L. The lowest shed price is 2 r^3 (P + L); with alike hardware that is the design's 2 (P + L). Shedding must
+    lose to any way of making room, and making room can take several moves, each to hardware on which the moved work is
+    up to r times as long: with 2 (P + L) alone, demand that fits was shed, and interactive work before batch. Load
+    beyond C_j costs as much at least. From one priority to the next prices at least double, and grow with r, so that
+    none is shed that shedding a lower one elsewhere would save.
     """
     if not allowed.any():
         least = 6.0 * LATENCY_FLOOR
@@ -69,9 +72,9 @@ def order_prices(unloaded: Floats, work: Floats, allowed: Bools, steepest: float
     spread = min(float((largest / smallest).max()), MOST_SPREAD)
     latency = float((np.maximum(unloaded, LATENCY_FLOOR) / work)[allowed].max()) + steepest
     overload = 2.0 * spread * latency
-    lowest = 2.0 * spread * (overload + latency)
+    lowest = 2.0 * min(spread, MOST_DETOUR) ** 3 * (overload + latency)
     step = max(2.0, 1.4 * spread)
     if ranks > 1:
         step = min(step, STEP_RANGE ** (1.0 / (ranks - 1)))
     shed = lowest * np.power(step, np.arange(max(ranks, 1), dtype=np.float64))
-    return Prices(latency, spread, overload, lowest, shed, latency)
+    return Prices(latency, spread, overload, spread * lowest, shed, latency)

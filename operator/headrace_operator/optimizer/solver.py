@@ -25,7 +25,10 @@ from headrace_operator.snapshot.curves import Floats
 set_v4_migration_warnings(False)
 
 TIME_LIMIT = 30.0  # s, of a fresh solve; the largest measured instance takes under two
-TOLERANCE = 1e-9  # feasibility and optimality: small sources are 1e-6 of a large fleet
+TOLERANCE = 1e-9  # of feasibility, and the least of optimality: small sources are 1e-6 of a large fleet
+COST_DIGITS = 1e-14  # of the largest cost: the optimality that double precision still tells apart
+MOST_TOLERANT = 1e-2  # s a unit of work, among costs of 1e12
+LOOSER = 1e3  # once, where the solver gave up at its own tolerances; the residuals judge the answer all the same
 
 
 class Answer(NamedTuple):
@@ -44,6 +47,8 @@ class LoadedProgramme:
     def __init__(self, shape: Shape, numbers: Numbers, *, time_limit: float | None = None) -> None:
         self._highs = _declared(shape, time_limit)
         self._numbers = numbers
+        self._optimality = TOLERANCE
+        self._tolerate(numbers)
         columns, rows = shape.columns, shape.rows
         every_column, every_row = _indices(np.arange(columns)), _indices(np.arange(rows))
         self._highs.changeColsCost(columns, every_column, numbers.cost)
@@ -63,6 +68,7 @@ class LoadedProgramme:
         if at.size:
             highs.changeRowsBounds(at.size, _indices(at), numbers.row_lower[at], numbers.row_upper[at])
         self._numbers = numbers
+        self._tolerate(numbers)
 
     def grow(self, shape: Shape, numbers: Numbers) -> None:
         """Adds the pair columns by which ``shape`` is longer, then takes over its numbers."""
@@ -87,16 +93,32 @@ class LoadedProgramme:
 
     def run(self) -> Answer:
         """Solves from the basis at hand."""
-        self._highs.run()
-        status = self._highs.modelStatusToString(self._highs.getModelStatus())
+        status = self._solved()
+        if status not in ("Optimal", "Time limit reached"):
+            self._highs.setOptionValue("dual_feasibility_tolerance", min(self._optimality * LOOSER, MOST_TOLERANT))
+            self._highs.clearSolver()
+            status = self._solved()
+            self._highs.setOptionValue("dual_feasibility_tolerance", self._optimality)
         solution = self._highs.getSolution()
         return Answer(
-            status=str(status),
+            status=status,
             objective=float(self._highs.getObjectiveValue()),
             values=np.asarray(solution.col_value, dtype=np.float64),
             row_duals=np.asarray(solution.row_dual, dtype=np.float64),
             column_duals=np.asarray(solution.col_dual, dtype=np.float64),
         )
+
+    def _solved(self) -> str:
+        self._highs.run()
+        return str(self._highs.modelStatusToString(self._highs.getModelStatus()))
+
+    def _tolerate(self, numbers: Numbers) -> None:
+        """Optimality in keeping with the largest cost, in powers of ten so that it seldom changes."""
+        digits = COST_DIGITS * max(float(numbers.cost.max(initial=0.0)), 1e-300)
+        wanted = float(np.clip(10.0 ** np.ceil(np.log10(digits)), TOLERANCE, MOST_TOLERANT))
+        if wanted != self._optimality:
+            self._highs.setOptionValue("dual_feasibility_tolerance", wanted)
+            self._optimality = wanted
 
 
 def prime() -> None:
