@@ -7,7 +7,6 @@ from headrace_operator.optimizer.cold import overloaded, solve
 from headrace_operator.optimizer.components import components
 from headrace_operator.optimizer.evaluate import EligiblePair, eligible_pairs, evaluate, ineligible_pairs
 from headrace_operator.optimizer.savings import next_savings
-from headrace_operator.optimizer.solver import prime
 from headrace_operator.optimizer.warm import Verdict, WarmModel
 
 __all__ = [
@@ -20,6 +19,5 @@ __all__ = [
     "ineligible_pairs",
     "next_savings",
     "overloaded",
-    "prime",
     "solve",
 ]

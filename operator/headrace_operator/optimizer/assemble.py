@@ -270,8 +270,8 @@ def ineligible(snapshot: Snapshot, layout: Layout, problem: Problem) -> tuple[In
             rule = exclusion(policy, frontend, key.model, engine)
             if rule is None:
                 rule = capacity_exclusion(engine, float(problem.stated_work[row, column_of[engine.id]]))
-            if rule is not None:
-                result.append(IneligiblePair(source=key, engine=engine.id, reason=rule.reason, message=rule.message))
+            assert rule is not None, "a pair without a column has a rule"
+            result.append(IneligiblePair(source=key, engine=engine.id, reason=rule.reason, message=rule.message))
     return tuple(result)
 
 

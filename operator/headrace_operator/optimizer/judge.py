@@ -29,14 +29,15 @@ class Judgement(NamedTuple):
 def cost_of(problem: Problem, flow: Floats, shed_cost: float) -> Judgement:
     """Cost of flows (requests/s, sources x engines) that move nothing, plus what shedding costs already.
 
-    An engine may pass C_j only by the rounding of the table's integers while shedding is open.
+    The rounding of the table's integers passes no limit: neither C_j, which shedding keeps, nor a soft one.
     """
-    work = flow * problem.work
-    load = work.sum(axis=0) + problem.fixed
-    rounding = ROUNDED * np.where(problem.allowed, problem.work * problem.demand[:, None], 0.0).sum(axis=0) + 1e-9
+    load = (flow * problem.work).sum(axis=0) + problem.fixed
+    rounding = ROUNDED * np.where(flow > 0.0, problem.work * problem.demand[:, None], 0.0).sum(axis=0) + 1e-9
     over = load - problem.hard
     if problem.shedding and (over > rounding).any():
         return Judgement(np.inf, int(np.argmax(over - rounding)), load)
+    for limit in (problem.hard, problem.soft):
+        load = np.where((load > limit) & (load <= limit + rounding), limit, load)
     return Judgement(float((flow * problem.direct).sum()) + load_cost(problem, load) + shed_cost, None, load)
 
 

@@ -24,6 +24,21 @@ from headrace_operator.snapshot.curves import Floats
 # PuLP 4 needs Python 3.12; until then its hints about 4.0 are noise, and its own HiGHS interface sets them off.
 set_v4_migration_warnings(False)
 
+
+def _greeted() -> None:
+    """Take the library's greeting, which the first object of a process prints on standard output whatever PuLP asks.
+
+    Done here by an object whose console is off, so that no shell and nobody who embeds `solve` ever sees it. The
+    binding's own class prints while it is made, before it can be told; its base doesn't.
+    https://github.com/ERGO-Code/HiGHS/issues/1702
+    """
+    silent: Any = highspy.Highs.__base__()
+    silent.setOptionValue("log_to_console", False)
+    silent.run()
+
+
+_greeted()
+
 TIME_LIMIT = 30.0  # s, of a fresh solve; the largest measured instance takes under two
 TOLERANCE = 1e-9  # of feasibility, and the least of optimality: small sources are 1e-6 of a large fleet
 COST_DIGITS = 1e-14  # of the largest cost: the optimality that double precision still tells apart
@@ -119,14 +134,6 @@ class LoadedProgramme:
         if wanted != self._optimality:
             self._highs.setOptionValue("dual_feasibility_tolerance", wanted)
             self._optimality = wanted
-
-
-def prime() -> None:
-    """Makes the first HiGHS object of the process, which prints two lines on file descriptor 1 whatever it is told.
-
-    A shell whose standard output must stay clean calls this with the descriptor pointed elsewhere.
-    """
-    highspy.Highs()
 
 
 def _indices(values: Ints) -> Any:

@@ -7,7 +7,6 @@ change every tick and keeps its column in the warm model; the first two change o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import isfinite
 from typing import NamedTuple
 
@@ -100,16 +99,6 @@ def capacity_exclusion(engine: EngineState, work: float) -> Exclusion | None:
         "CapacityUnknown",
         f"capacity.perReplica of {name} can't be turned into requests: state requestsPerSecond, or token rates",
     )
-
-
-def model_mask(policy: PolicyState, model: str, engines: Sequence[EngineState]) -> list[Exclusion | None]:
-    """`model_exclusion` over engines."""
-    return [model_exclusion(policy, model, engine) for engine in engines]
-
-
-def frontend_mask(frontend: Frontend, engines: Sequence[EngineState]) -> list[Exclusion | None]:
-    """`frontend_exclusion` over engines."""
-    return [frontend_exclusion(frontend, engine) for engine in engines]
 
 
 def exclusion(policy: PolicyState, frontend: Frontend, model: str, engine: EngineState) -> Exclusion | None:

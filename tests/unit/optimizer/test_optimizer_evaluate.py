@@ -7,9 +7,24 @@ import math
 import msgspec
 import pytest
 
-from headrace_operator.optimizer import eligible_pairs, evaluate, ineligible_pairs, overloaded, prime, solve
-from headrace_operator.snapshot.model import SourceKey
+from headrace_operator.optimizer import eligible_pairs, evaluate, ineligible_pairs, overloaded, solve
+from headrace_operator.snapshot.model import PreviousRoute, SavingSince, SourceKey
 from support.fleet import CHAT, classic, demand, engine, flows_of, previous, shed_of
+
+
+def savings_of(routes: tuple[PreviousRoute, ...]) -> tuple[SavingSince, ...]:
+    """A saving for each route, since 7 s."""
+    return tuple(
+        SavingSince(
+            policy=entry.policy,
+            frontend=entry.frontend,
+            model=entry.model,
+            prompt_class=0,
+            engine=entry.engine,
+            since=7.0,
+        )
+        for entry in routes
+    )
 
 
 def source(front: str) -> SourceKey:
@@ -115,9 +130,22 @@ def test_overload_counts_others_load() -> None:
     assert overloaded(classic(), CHAT, fixed={"default/a": 0.5, "default/c": 0.5})
 
 
-def test_priming_makes_a_solver_and_nothing_else() -> None:
-    prime()
-    assert solve(classic(), CHAT).status == "Optimal"
+def test_solving_writes_nothing_on_standard_output() -> None:
+    """The solver's library greets on file descriptor 1 once a process; embedders and shells that print JSON see none.
+
+    https://github.com/ERGO-Code/HiGHS/issues/1702
+    """
+    program = (
+        "from support.lp_instances import CHAT, classic\n"
+        "from headrace_operator.optimizer import WarmModel, solve\n"
+        "assert solve(classic(), CHAT).status == 'Optimal'\n"
+        "WarmModel().assess(classic(), CHAT)\n"
+    )
+    tests = str(Path(__file__).parents[2])
+    done = subprocess.run(  # noqa: S603
+        [sys.executable, "-c", program], capture_output=True, check=False, env={**os.environ, "PYTHONPATH": tests}
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_a_snapshot_that_changed_is_read_anew() -> None:
@@ -131,6 +159,11 @@ def test_a_snapshot_that_changed_is_read_anew() -> None:
     slower = tuple(msgspec.structs.replace(pair, round_trip=pair.round_trip * 2) for pair in snapshot.network)
     assert (reader.read(msgspec.structs.replace(snapshot, network=slower)).round_trip == 2 * first).all()
     assert (reader.read(snapshot).round_trip == first).all()
+    stranger = previous({("nobody", "a"): 0.5, ("a", "nothing"): 0.25, ("b", "a"): 0.125})
+    told = reader.read(msgspec.structs.replace(snapshot, previous=stranger, savings=savings_of(stranger)))
+    assert told.previous.sum() == 0.125
+    assert told.previous_elsewhere.tolist() == [0.25, 0.0, 0.0]
+    assert (told.saving_since < 1e9).sum() == 1
     foreign = (
         *snapshot.network,
         msgspec.structs.replace(snapshot.network[0], engine="default/unknown", round_trip=9.0),

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headrace_operator.optimizer import WarmModel, solve, warm
+from headrace_operator.optimizer import WarmModel, loaded, solve, solver, warm
 from headrace_operator.snapshot.model import EngineState, SavingSince, Snapshot
 from headrace_operator.snapshot.signals import Factor
 from support.fleet import CHAT, RISING, classic, demand, engine, flows_of, network, policy, previous
+from support.lp_instances import policy_ids, random_instance, snapshot_of
 
 OPTIMUM = {("a", "a"): 1.0, ("b", "b"): 100 / 120, ("b", "c"): 20 / 120, ("c", "c"): 1.0}
 
@@ -37,6 +38,21 @@ def test_the_tables_rounding_to_integers_moves_nothing() -> None:
     verdict = WarmModel().assess(standing(rounded), CHAT)
     assert not verdict.moves
     assert math.isfinite(verdict.objective_current)
+
+
+def test_a_soft_limit_filled_by_rounded_weights_moves_nothing() -> None:
+    """6,667 of 10,000 of 30 requests/s is 0.001 beyond the target's 20: the table's rounding."""
+    snapshot = Snapshot(
+        at=0.0,
+        engines=(engine("far", rate=100), engine("near", rate=40)),
+        policies=(policy(frontends="a", target=50),),
+        demand=(demand("a", 30),),
+        network=network({("a", "near"): 1, ("a", "far"): 31}),
+        previous=previous({("a", "near"): 0.6667, ("a", "far"): 0.3333}),
+    )
+    assert not WarmModel().assess(snapshot, CHAT).moves
+    beyond = previous({("a", "near"): 0.68, ("a", "far"): 0.32})
+    assert WarmModel().assess(msgspec.structs.replace(snapshot, previous=beyond), CHAT).moves
 
 
 @pytest.mark.parametrize(
@@ -250,3 +266,42 @@ def test_a_programme_that_grew_too_long_is_built_anew(monkeypatch: pytest.Monkey
     assert grown > 6 * 20
     again = model.assess(snapshot, CHAT)
     assert again.objective_new == pytest.approx(first.objective_new, rel=1e-4)
+
+
+def test_pairs_without_end_are_an_answer_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loaded, "ROUNDS", 1)
+    rng = random.Random(8)
+    engines = fleet(rng, [f"e{index:02d}" for index in range(60)])
+    snapshot = wide(engines, rng, 0.95)
+    assert solve(snapshot, CHAT).message == "pairs still priced out after 1 rounds"
+    assert WarmModel().assess(snapshot, CHAT).why == "pairs still priced out after 1 rounds"
+
+
+def test_a_far_region_with_much_room_is_added_a_few_pairs_a_round() -> None:
+    """Twenty small engines near by, forty large ones far away: more pairs pay than one round adds."""
+    near = [engine(f"n{index:02d}", rate=5, shape=RISING) for index in range(20)]
+    far = [engine(f"z{index:02d}", rate=5 + index, ready=4, shape=RISING) for index in range(40)]
+    snapshot = Snapshot(
+        at=0.0,
+        engines=(*near, *far),
+        policies=(policy(frontends="a"),),
+        demand=(demand("a", 1500),),
+        network=network({("a", e.id.rpartition("/")[2]): 1 if "/n" in e.id else 100 for e in (*near, *far)}),
+    )
+    solution = solve(snapshot, CHAT)
+    assert solution.status == "Optimal"
+    assert sum(route.flow > 0 for route in solution.routes) > 40
+
+
+def test_a_solver_that_stumbles_over_its_tolerances_is_asked_once_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Costs of 1e8 against an optimality of 1e-9: HiGHS gives up; with a looser one it proves the same optimum."""
+    instance = random_instance(52)
+    snapshot, policies = snapshot_of(instance), policy_ids(instance)
+    expected = solve(snapshot, policies, fixed=instance["fixed"])
+    monkeypatch.setattr(solver, "COST_DIGITS", 1e-30)
+    statuses = []
+    solved = solver.LoadedProgramme._solved
+    monkeypatch.setattr(solver.LoadedProgramme, "_solved", lambda self: statuses.append(solved(self)) or statuses[-1])
+    found = solve(snapshot, policies, fixed=instance["fixed"])
+    assert statuses == ["Not Set", "Optimal"]
+    assert found.objective == pytest.approx(expected.objective, rel=1e-9)
