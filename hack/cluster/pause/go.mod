@@ -1,0 +1,3 @@
+module headrace.dev/testcluster/pause
+
+go 1.24.0

@@ -1,0 +1,255 @@
+"""The test cluster itself: a real API server takes our types, pods and Services work, and nothing stays behind."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from support.checkout import ROOT
+from support.cluster import Cluster, await_true, cluster_command
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]
+
+CRDS = sorted((ROOT / "crds").glob("*.yaml"))
+TOOLS = "localhost/headrace/tools:test"
+# Two answering pods behind a Service, and one that asks.
+ECHO = f"""
+apiVersion: apps/v1
+kind: Deployment
+metadata: {{name: echo}}
+spec:
+  replicas: 2
+  selector: {{matchLabels: {{app: echo}}}}
+  template:
+    metadata: {{labels: {{app: echo}}}}
+    spec:
+      containers:
+      - name: echo
+        image: {TOOLS}
+        command: [socat, "TCP-LISTEN:8080,fork,reuseaddr", "SYSTEM:echo $HOSTNAME"]
+        readinessProbe: {{tcpSocket: {{port: 8080}}, periodSeconds: 1}}
+---
+apiVersion: v1
+kind: Service
+metadata: {{name: echo}}
+spec: {{selector: {{app: echo}}, ports: [{{port: 80, targetPort: 8080}}]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {{name: client}}
+spec:
+  containers:
+  - {{name: client, image: {TOOLS}, command: [sleep, infinity]}}
+"""
+ASK = "getent hosts echo.default.svc.cluster.local && exec 3<>/dev/tcp/echo.default.svc.cluster.local/80 && cat <&3"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    made = Cluster("smoke")
+    made.up()
+    try:
+        yield made
+    finally:
+        made.down()
+
+
+@pytest.fixture(scope="module")
+def types(cluster: Cluster) -> Cluster:
+    """The cluster with our types and the classic sample."""
+    for crd in CRDS:
+        cluster.kubectl("apply", "--server-side", f"--filename={crd}")
+    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
+    cluster.kubectl("create", "namespace", "inference")
+    cluster.kubectl("apply", f"--filename={ROOT / 'manifests' / 'samples' / 'classic'}")
+    return cluster
+
+
+def printer_columns(crd: Path) -> list[str]:
+    version = yaml.safe_load(crd.read_text())["spec"]["versions"][0]
+    return [column["name"].upper() for column in version["additionalPrinterColumns"] if not column.get("priority")]
+
+
+def test_explain_knows_the_fields(types: Cluster) -> None:
+    told = types.kubectl("explain", "rpol.spec").stdout
+    assert "What a RoutingPolicy declares" in told
+    assert "frontends" in told
+
+
+@pytest.mark.parametrize("crd", CRDS, ids=lambda crd: crd.stem)
+def test_get_prints_the_columns(types: Cluster, crd: Path) -> None:
+    names = yaml.safe_load(crd.read_text())["spec"]["names"]
+    heading, *rows = types.kubectl("get", names["shortNames"][0], "--namespace=inference").stdout.splitlines()
+    assert heading.split() == ["NAME", *printer_columns(crd)]
+    assert rows
+
+
+def test_applying_again_changes_nothing(types: Cluster) -> None:
+    again = types.kubectl("apply", f"--filename={ROOT / 'manifests' / 'samples' / 'classic'}").stdout.splitlines()
+    assert again
+    assert all(line.endswith(" unchanged") for line in again)
+    assert types.kubectl("diff", f"--filename={ROOT / 'manifests' / 'samples' / 'classic'}").stdout == ""
+
+
+def test_a_bad_edit_is_refused_in_words(types: Cluster) -> None:
+    affinity = {"spec": {"affinity": {"keys": [{"header": "x-session", "field": "user"}]}}}
+    refused = types.kubectl(
+        "patch",
+        "rpol",
+        "classic",
+        "--namespace=inference",
+        "--type=merge",
+        "--patch",
+        json.dumps(affinity),
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert "spec.affinity.keys[0]" in refused.stderr
+    assert "right would be exactly one of header, field and prefix" in refused.stderr
+
+
+def test_pods_run_and_a_service_is_found_by_name(cluster: Cluster) -> None:
+    cluster.load("tools")
+    cluster.kubectl("apply", "--filename=-", stdin=ECHO)
+    cluster.kubectl("rollout", "status", "deployment/echo", "--timeout=240s")
+    cluster.kubectl("wait", "--for=condition=Ready", "pod/client", "--timeout=240s")
+    pods = {pod["metadata"]["name"] for pod in cluster.get("pods", "--selector=app=echo")["items"]}
+    answered: set[str] = set()
+
+    def ask() -> bool:
+        said = cluster.kubectl("exec", "client", "--", "bash", "-c", ASK, check=False)
+        if said.returncode == 0:
+            answered.add(said.stdout.splitlines()[-1])
+        return answered == pods
+
+    await_true(ask, f"both pods of the Service answer by its name: {pods} wanted, {answered} came")
+    assert len(pods) == 2
+
+
+def descendants(pid: int) -> set[tuple[int, str]]:
+    """A process and all below it, each with its start time: an id alone may be another's later."""
+    parents: dict[int, list[int]] = {}
+    started: dict[int, str] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if fields[0] == "Z":  # ended; whoever inherited it has not asked how
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+        started[int(stat.parent.name)] = fields[19]
+    found, waiting = set(), [pid]
+    while waiting:
+        process = waiting.pop()
+        if process in started:
+            found.add((process, started[process]))
+        waiting += parents.get(process, [])
+    return found
+
+
+def still_running(processes: set[tuple[int, str]]) -> set[tuple[int, str]]:
+    return {process for pid, start in processes for process in descendants(pid) if process == (pid, start)}
+
+
+def network_links() -> list[str]:
+    return sorted(path.name for path in Path("/sys/class/net").iterdir())
+
+
+def left_behind(name: str) -> list[str]:
+    """Mounts, control groups and files on this machine that bear a cluster's name."""
+    mounts = [line for line in Path("/proc/self/mounts").read_text().splitlines() if name in line]
+    groups = [str(path) for path in Path("/sys/fs/cgroup").glob(f"*/*{name}*")]
+    groups += [str(path) for path in Path("/sys/fs/cgroup").glob(f"*{name}*")]
+    runs = [str(path) for path in Path("/run/headrace-cluster").glob(f"{name}*")]
+    return mounts + groups + runs
+
+
+def private_record(name: str) -> dict[str, object]:
+    path = Path("/run/headrace-cluster") / name / "record.json"
+    facts = json.loads(path.read_text()) if path.exists() else {}
+    assert isinstance(facts, dict)
+    return facts
+
+
+@pytest.fixture
+def mortal() -> Iterator[subprocess.Popen[bytes]]:
+    """Some process, to be killed."""
+    with subprocess.Popen(["sleep", "infinity"]) as process:
+        yield process
+        process.kill()
+
+
+def test_two_at_once_and_nothing_stays_of_one_whose_owner_was_killed(
+    cluster: Cluster, mortal: subprocess.Popen[bytes]
+) -> None:
+    if cluster.how != "private":
+        pytest.skip(f"a {cluster.how} cluster: its Docker is not ours to look into")
+    links = network_links()
+    second = Cluster("orphan", owner=mortal.pid)
+    second.up()
+    names = [made.get("nodes")["items"][0]["metadata"]["name"] for made in (cluster, second)]
+    assert names[0] != names[1]
+
+    facts = private_record(second.name)
+    data, holder = Path(str(facts["data"])), facts["holder"]
+    assert isinstance(holder, dict)
+    processes = descendants(holder["pid"])
+    assert len(processes) > 20  # the control plane, at least
+    assert data.is_dir()
+    assert left_behind(second.name)
+    assert network_links() == links
+    mortal.send_signal(signal.SIGKILL)
+    mortal.wait()
+    Cluster("nobody").down()  # any later run sweeps
+
+    await_true(lambda: not still_running(processes), "every process of the cluster ends")
+    assert left_behind(second.name) == []
+    assert not data.exists()
+    assert network_links() == links
+    assert len(cluster.get("nodes")["items"]) == 1
+
+
+def test_nothing_stays_of_one_killed_while_it_came_up(cluster: Cluster) -> None:
+    if cluster.how != "private":
+        pytest.skip(f"a {cluster.how} cluster: its Docker is not ours to look into")
+    unfinished = Cluster("unfinished")
+    with subprocess.Popen(
+        cluster_command(unfinished.name, "up"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as making:
+        await_true(lambda: private_record(unfinished.name).get("init"), "its Docker starts")
+        making.kill()
+    facts = private_record(unfinished.name)
+    holder = facts["holder"]
+    assert isinstance(holder, dict)
+    processes = descendants(holder["pid"])
+    assert processes
+    Cluster("nobody").down()
+    await_true(lambda: not still_running(processes), "every process of the cluster ends")
+    assert left_behind(unfinished.name) == []
+    assert not Path(str(facts["data"])).exists()
+
+
+def test_down_leaves_nothing() -> None:
+    """Its own cluster, so that the others' stays for them."""
+    links = network_links()
+    made = Cluster("brief")
+    made.up()
+    if made.how != "private":
+        made.down()
+        pytest.skip(f"a {made.how} cluster: its Docker is not ours to look into")
+    facts = private_record(made.name)
+    holder = facts["holder"]
+    assert isinstance(holder, dict)
+    processes = descendants(holder["pid"])
+    made.down()
+    assert still_running(processes) == set()
+    assert left_behind(made.name) == []
+    assert not Path(str(facts["data"])).exists()
+    assert network_links() == links
