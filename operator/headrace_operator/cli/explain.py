@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace_api.commands import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_INPUT, Command, InputError
-from headrace_operator.cli.plan import add_input_arguments, quiet_solver
+from headrace_operator.cli.plan import add_input_arguments
 
 if TYPE_CHECKING:
     from headrace_operator.cli.explaining import Explained
@@ -36,16 +36,20 @@ def run(arguments: argparse.Namespace) -> int:
 
     if (arguments.files is None) == (arguments.state is None):
         raise InputError(["explain: right would be either -f MANIFESTS or --state DIR"])
+    if arguments.state is not None:
+        given = {"--signals": arguments.signals, "--previous": arguments.previous, "--set": arguments.changes}
+        ignored = [name for name, value in given.items() if value]
+        if ignored:
+            raise InputError([f"{', '.join(ignored)}: of no effect on what was published; right would be -f MANIFESTS"])
     if arguments.at is not None and arguments.state is None:
         raise InputError(["--at: a revision of what was published; right would be --state DIR with it"])
-    with quiet_solver():
-        if arguments.state is not None:
-            explained = from_state(arguments.state, arguments.at, arguments.policy, arguments.namespace)
-        else:
-            explained = from_manifests(arguments)
-        faults = explained.faults
-        print("".join(f"{fault}\n" for fault in faults), end="", file=sys.stderr)
-        _print(explained, arguments)
+    if arguments.state is not None:
+        explained = from_state(arguments.state, arguments.at, arguments.policy, arguments.namespace)
+    else:
+        explained = from_manifests(arguments)
+    faults = explained.faults
+    print("".join(f"{fault}\n" for fault in faults), end="", file=sys.stderr)
+    _print(explained, arguments)
     if faults:
         return EXIT_INPUT
     return EXIT_ENVIRONMENT if explained.book.solution.status == "Failed" else EXIT_DONE

@@ -8,18 +8,20 @@ input is wrong; 3 there is no answer.
 from __future__ import annotations
 
 import argparse
-import contextlib
-import os
+import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headrace_api.commands import EXIT_DONE, EXIT_ENVIRONMENT, EXIT_INPUT, EXIT_NEGATIVE, Command, InputError
 
 if TYPE_CHECKING:
     from headrace_api.table import RoutingTable
     from headrace_operator.cli.planning import Plan
+
+
+NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+MAX_NAMESPACE: Final = 63
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +46,7 @@ def add_input_arguments(parser: argparse.ArgumentParser, *, required: bool = Tru
     parser.add_argument(
         "-f", dest="files", metavar="FILE|DIR|-", action="append", required=required, help="manifests; may be repeated"
     )
-    parser.add_argument("-n", "--namespace", default="default", help="of manifests that name none")
+    parser.add_argument("-n", "--namespace", default="default", type=_namespace, help="of manifests that name none")
     parser.add_argument("--signals", metavar="FILE", help="what was measured: demand, round trips, replicas, health")
     parser.add_argument(
         "--set", dest="changes", metavar="[NAME:]PATH=VALUE", action="append", default=[], help="what if, in a spec"
@@ -52,26 +54,21 @@ def add_input_arguments(parser: argparse.ArgumentParser, *, required: bool = Tru
 
 
 def _percent(text: str) -> float:
-    value = float(text.removesuffix("%"))
+    try:
+        value = float(text.removesuffix("%"))
+    except ValueError:
+        value = -1.0
     if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{text} is not within 0 and 100")
+        raise argparse.ArgumentTypeError(f"{text!r}; right would be a number from 0 to 100")
     return value
 
 
-@contextlib.contextmanager
-def quiet_solver() -> Iterator[None]:
-    """Keep standard output clean of the solver library's greeting, which it prints once a process."""
-    from headrace_operator.optimizer import prime
-
-    sys.stdout.flush()
-    kept = os.dup(1)
-    try:
-        os.dup2(2 if os.environ.get("HEADRACE_DEBUG") else os.open(os.devnull, os.O_WRONLY), 1)
-        prime()
-    finally:
-        os.dup2(kept, 1)
-        os.close(kept)
-    yield
+def _namespace(text: str) -> str:
+    if not NAMESPACE.fullmatch(text) or len(text) > MAX_NAMESPACE:
+        raise argparse.ArgumentTypeError(
+            f"{text!r}; right would be a namespace: at most {MAX_NAMESPACE} of a-z, 0-9 and - between them"
+        )
+    return text
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -79,17 +76,18 @@ def run(arguments: argparse.Namespace) -> int:
     from headrace_operator.cli.inputs import read_inputs, read_previous
     from headrace_operator.cli.planning import base_plan, compared_with, make_plan
 
+    if arguments.max_shift is not None and arguments.previous is None and arguments.base is None:
+        raise InputError(["--max-shift: nothing to compare with; right would be --previous DIR or --base GITREV too"])
     inputs = read_inputs(arguments.files, arguments.namespace, arguments.signals, arguments.changes)
     faults = list(inputs.faults)
     previous: tuple[RoutingTable, ...] = ()
     if arguments.previous is not None:
         previous, wrong = read_previous(arguments.previous)
         faults += wrong
-    with quiet_solver():
-        plan = make_plan(inputs, previous)
-        if arguments.base is not None:
-            base = base_plan(arguments.base, arguments.files, arguments.namespace, arguments.signals, inputs.at)
-            plan = compared_with(plan, base)
+    plan = make_plan(inputs, previous)
+    if arguments.base is not None:
+        base = base_plan(arguments.base, arguments.files, arguments.namespace, arguments.signals, inputs.at)
+        plan = compared_with(plan, base)
     faults += plan.refused
     print("".join(f"{fault}\n" for fault in (*inputs.notices, *faults)), end="", file=sys.stderr)
     _print(plan, arguments.output, compared=arguments.previous is not None or arguments.base is not None)
@@ -138,8 +136,6 @@ def _checks(plan: Plan, arguments: argparse.Namespace) -> bool:
     """Say which checks failed; True when one did."""
     from headrace_operator.cli.planning import failed_checks
 
-    if arguments.max_shift is not None and arguments.previous is None and arguments.base is None:
-        raise InputError(["--max-shift: nothing to compare with; right would be --previous DIR or --base GITREV too"])
     failures = failed_checks(
         plan.report,
         fail_on_shed=arguments.fail_on_shed,

@@ -34,7 +34,7 @@ def _greeted() -> None:
     """
     silent: Any = highspy.Highs.__base__()
     silent.setOptionValue("log_to_console", False)
-    silent.run()
+    silent.clear()
 
 
 _greeted()

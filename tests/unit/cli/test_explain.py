@@ -111,6 +111,8 @@ def test_yaml_is_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         (["classic"], "either -f MANIFESTS or --state DIR"),
         (["classic", "-f", CLASSIC, "--state", "x"], "either -f MANIFESTS or --state DIR"),
         (["classic", "-f", CLASSIC, "--at", "3"], "--state DIR with it"),
+        (["classic", "--state", "x", "--set", "spec.mode=Shadow", "--signals", "y"], "--signals, --set: of no effect"),
+        (["classic", "--state", "x", "--previous", "y"], "--previous: of no effect"),
         (["nobody", "-f", CLASSIC], "policy 'nobody' is not there; there are: inference/classic"),
         (
             ["classic", "-f", CLASSIC, "--frontend", "fe-z"],

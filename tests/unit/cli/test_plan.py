@@ -131,7 +131,9 @@ def test_what_would_move_against_tables_that_stand(tmp_path: Path, capsys: pytes
 
 def test_a_shift_needs_something_to_compare_with(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", CLASSIC, "--max-shift", "5"]) == 2
-    assert "--previous DIR or --base GITREV" in capsys.readouterr().err
+    found = capsys.readouterr()
+    assert "--previous DIR or --base GITREV" in found.err
+    assert found.out == ""
 
 
 def test_tables_are_what_a_router_takes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -297,11 +299,22 @@ def test_changes(change: str, field: str, value: float, capsys: pytest.CaptureFi
     assert report["policies"][0][field] == pytest.approx(value)
 
 
-def test_percentages_are_checked() -> None:
-    for wrong in ("101", "-1", "many"):
-        with pytest.raises(SystemExit) as stopped:
-            main(["plan", "-f", CLASSIC, "--max-shed", wrong])
-        assert stopped.value.code == 2
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        *(
+            (["--max-shed", text], f"{text!r}; right would be a number from 0 to 100")
+            for text in ("101", "nan", "many")
+        ),
+        (["-n", "Team_A"], "'Team_A'; right would be a namespace"),
+        (["-n", "x" * 64], "right would be a namespace: at most 63"),
+    ],
+)
+def test_arguments_say_what_would_be_right(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["plan", "-f", CLASSIC, *arguments])
+    assert stopped.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 def git(folder: Path, *arguments: str) -> None:

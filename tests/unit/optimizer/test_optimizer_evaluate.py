@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -136,13 +140,13 @@ def test_solving_writes_nothing_on_standard_output() -> None:
     https://github.com/ERGO-Code/HiGHS/issues/1702
     """
     program = (
-        "from support.lp_instances import CHAT, classic\n"
+        "from support.fleet import CHAT, classic\n"
         "from headrace_operator.optimizer import WarmModel, solve\n"
         "assert solve(classic(), CHAT).status == 'Optimal'\n"
         "WarmModel().assess(classic(), CHAT)\n"
     )
     tests = str(Path(__file__).parents[2])
-    done = subprocess.run(  # noqa: S603
+    done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, check=False, env={**os.environ, "PYTHONPATH": tests}
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
