@@ -79,6 +79,8 @@ def _restore(endpoint: EndpointState, state: EngineState, epoch: int, now: float
 
 def _judge(endpoint: EndpointState, state: EngineState, limits: TableEjection, now: float) -> bool:
     if endpoint.ejected:
+        if now < endpoint.until:
+            return False  # asked for want of any other, before its trial: nothing new, at any rate of requests
         _eject(endpoint, state, limits, now)
         return True
     late = len(endpoint.late) if endpoint.late is not None else 0

@@ -20,10 +20,11 @@ class RequestFacts:
 
     key: its affinity key, None without one. body_bytes: size of the body, from which prompt class and context length
     are judged. needs: capabilities that it shows. priority: a priority's name ("" or unknown: the lowest). tried:
-    (engine id, url) of the attempts that were made already, in order; selection avoids these engines.
+    (engine id, url) of the attempts that were made already, in order; selection avoids these engines. admitted: set by
+    the first pick that did not shed it, so that neither waiting nor a retry draws the lot once more.
     """
 
-    __slots__ = ("body_bytes", "key", "model", "needs", "priority", "stream", "tried")
+    __slots__ = ("admitted", "body_bytes", "key", "model", "needs", "priority", "stream", "tried")
 
     def __init__(
         self,
@@ -42,6 +43,7 @@ class RequestFacts:
         self.needs = needs
         self.priority = priority
         self.tried = tried
+        self.admitted = False
 
 
 class RefusalKind(Enum):

@@ -8,7 +8,8 @@ choose.py's business.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from math import inf
+from typing import Final, NamedTuple
 
 from headrace_api.table import Guard, Route, TableEngine
 from headrace_router.core.facts import Refusal, RefusalKind, listed
@@ -109,13 +110,19 @@ class RouteView:
         return self.price.cost(self.state.in_flight, variant)
 
 
+class _Refused(NamedTuple):
+    changes: int
+    until: float
+    refusal: Refusal
+
+
 class RouteSet:
     """Routes to choose from. routes: weight above 0, by id; shares: their parts of 1; spare: the others.
 
     Where no engine has a weight (all that had one can't serve this request) the spare ones are spread by capacity.
     """
 
-    __slots__ = ("keyed", "keyless", "orders", "pool", "routes", "shares", "spare", "turns")
+    __slots__ = ("_refused", "keyed", "keyless", "orders", "pool", "routes", "shares", "spare", "turns")
 
     def __init__(
         self,
@@ -141,6 +148,7 @@ class RouteSet:
         self.shares = tuple(weight / total for weight in weights)
         self.spare = tuple(spare)
         self.pool = pool
+        self._refused: _Refused | None = None
         self.keyed: Variant | None = None
         self.keyless: Variant | None = None
         if guard is not None:
@@ -153,6 +161,24 @@ class RouteSet:
     def every(self) -> tuple[RouteView, ...]:
         """All candidates, those with a weight first."""
         return self.routes + self.spare
+
+    def known_refusal(self, now: float) -> Refusal | None:
+        """Why nobody here takes a request, while it still holds: a full fleet must be able to refuse fast."""
+        refused = self._refused
+        if refused is None or refused.changes != self.pool.changes or now >= refused.until:
+            return None
+        return refused.refusal
+
+    def keep_refusal(self, refusal: Refusal, now: float) -> None:
+        """Nobody here takes a request: true until something changes or some time is up."""
+        ends = (
+            end
+            for route in self.every()
+            for endpoint in route.engine.endpoints
+            for end in (endpoint.full_until, endpoint.until)
+            if end > now
+        )
+        self._refused = _Refused(self.pool.changes, min(ends, default=inf), refusal)
 
 
 class ClassView:

@@ -186,13 +186,16 @@ class Selector:
         tokens = request.body_bytes / model.bytes_per_token
         prompt_class = model.prompt_class(tokens)
         routes_of = model.classes[prompt_class]
-        if routes_of.shed and not request.tried:
-            refusal = self._shed(request, model, routes_of.shed, now)
+        if not request.admitted and not request.tried:
+            refusal = self._shed(request, model, routes_of.shed, now) if routes_of.shed else None
             if refusal is not None:
                 return refusal
+            request.admitted = True
         routes = routes_of.eligible(request.needs, tokens)
         if isinstance(routes, Refusal):
             return routes
+        if (known := routes.known_refusal(now)) is not None and not request.tried:
+            return known
         slot = NO_SLOT if request.key is None else slot_of(request.key)
         avoid: Collection[str] = {engine for engine, _ in request.tried} if request.tried else _NONE_TRIED
         panic = False
@@ -202,6 +205,8 @@ class Selector:
         if choice is None:
             last = last_resort(routes, slot, now, avoid)
             if isinstance(last, Refusal):
+                if not request.tried:
+                    routes.keep_refusal(last, now)
                 return last
             choice = last
             panic = True
@@ -217,6 +222,7 @@ class Selector:
 
         ``retry_after``: what the engine asked for (``read_retry_after``), with FULL.
         """
+        pick.state.changed()
         return record(
             pick.endpoint,
             pick.state,
@@ -238,6 +244,7 @@ class Selector:
             if endpoint.url == url:
                 endpoint.ready = ready
         known.state.troubled = True
+        known.state.changed()
 
     def due_probes(self, now: float, limit: int = 8) -> list[Probe]:
         """Endpoints to be probed now, a trickle: those in trouble and those without a weight every few seconds, idle

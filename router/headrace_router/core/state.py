@@ -63,11 +63,15 @@ class EndpointState:
 
 
 class Pool:
-    """The engines that serve one model (or several models alike) under one table: who is out, what is in flight."""
+    """The engines that serve one model (or several models alike) under one table: who is out, what is in flight.
 
-    __slots__ = ("in_flight", "out", "total")
+    changes: how often something happened by which one of them may take requests again.
+    """
+
+    __slots__ = ("changes", "in_flight", "out", "total")
 
     def __init__(self) -> None:
+        self.changes = 0
         self.total = 0
         self.out = 0
         self.in_flight = 0
@@ -102,6 +106,12 @@ class EngineState:
         endpoint.in_flight -= 1
         for pool in self.pools:
             pool.in_flight -= 1
+            pool.changes += 1
+
+    def changed(self) -> None:
+        """Something may speak for it again."""
+        for pool in self.pools:
+            pool.changes += 1
 
     def count_out(self, endpoint: EndpointState, change: int) -> None:
         """Keep the pools' numbers of ejected endpoints; one that the engine no longer has counts nowhere."""

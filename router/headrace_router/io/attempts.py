@@ -91,6 +91,7 @@ class Attempts:
             self._pick = picked
             result = await self._attempt(picked)
             if isinstance(result, Arrived):
+                self._let_go()
                 return result
             if result.kept is not None:
                 self._keep(result.kept)
@@ -112,9 +113,7 @@ class Attempts:
         if self._pick is not None:
             self._pick.release()
             self._pick = None
-        if self._kept is not None:
-            self._kept.drop()
-            self._kept = None
+        self._let_go()
 
     async def _first_pick(self) -> Pick | facts.Refusal:
         picked = self._selector.pick(self._request, self._exchange.loop.time())
@@ -251,9 +250,15 @@ class Attempts:
         self._request.tried = (*self._request.tried, (pick.engine, pick.url))
 
     def _keep(self, arrived: Arrived) -> None:
+        self._let_go()
+        self._kept = arrived
+
+    def _let_go(self) -> None:
+        """A better answer is here: the kept one must not hold a place and a connection as long as that one streams."""
         if self._kept is not None:
             self._kept.drop()
-        self._kept = arrived
+            self._kept = None
+            self._waiting.wake()
 
     def _take_kept(self) -> Arrived | None:
         kept, self._kept = self._kept, None

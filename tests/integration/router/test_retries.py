@@ -460,3 +460,37 @@ async def test_the_tables_shed_share_is_refused_and_still_offered(tmp_path: Path
             assert await metric(router.admin_address, "headrace_offered_output_tokens_total") == 0
             assert await metric(router.admin_address, "headrace_ended_requests_total") == 0
             assert engine.requests == []
+
+
+async def test_an_answer_that_was_kept_is_let_go_when_a_better_one_streams(tmp_path: Path) -> None:
+    """router.md, Selection: in-flight counts are what runs; a 503 that a retry replaced must hold no place and no
+    connection for as long as the retry's answer streams."""
+    release = asyncio.Event()
+
+    async def stream(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(b"data: {}\n\n")
+        await release.wait()
+        await exchange.end_chunks()
+
+    async def busy(exchange: Exchange) -> None:
+        await exchange.send(b"HTTP/1.1 503 Busy\r\nContent-Length: 1000\r\n\r\nbusy")
+        await exchange.closed_by_router()
+
+    async with FakeEngine(busy) as a, FakeEngine(stream) as b:
+        table = routing_table({"a": EngineAt((a.url,), 9000), "b": EngineAt((b.url,), 1000)}, retry=GENEROUS)
+        async with router_in_loop(tmp_path / "t", table) as router:
+            asked = [RawClient(router.address) for _ in range(4)]
+            for client in asked:
+                async with asyncio.timeout(20):
+                    await client.__aenter__()
+                    await client.send(post(ASK | {"stream": True}))
+                    await client.until(b"data: {}")
+            assert len(a.requests) >= 1
+            counts = {engine: count for engine, _, count in router.selector.in_flight()}
+            assert counts == {"inference/a": 0, "inference/b": 4}
+            await a.until(lambda: a.open_connections == 0)
+            release.set()
+            for client in asked:
+                await client.__aexit__(None, None, None)
+            await until(lambda: in_flight(router) == 0)

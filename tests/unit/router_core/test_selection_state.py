@@ -87,7 +87,8 @@ def test_headers_play_no_part() -> None:
 
     https://github.com/agentgateway/agentgateway/pull/3144
     """
-    assert set(RequestFacts.__slots__) == {"model", "key", "body_bytes", "stream", "needs", "priority", "tried"}
+    known = {"model", "key", "body_bytes", "stream", "needs", "priority", "tried", "admitted"}
+    assert set(RequestFacts.__slots__) == known
 
 
 def test_probes_trickle_to_what_no_request_reaches() -> None:
