@@ -48,6 +48,9 @@ METRIC_OFFERED_OUTPUT_TOKENS: Final = "headrace_offered_output_tokens_total"
 METRIC_ENDED: Final = "headrace_ended_requests_total"  # the requests behind the two token counters
 METRIC_CLIENT_RETRIES: Final = "headrace_client_retries_total"
 METRIC_REQUESTS: Final = "headrace_requests_total"
+# Of answers that stated their usage, by model: body bytes and input tokens. Their ratio is learned by the operator.
+METRIC_USAGE_BYTES: Final = "headrace_usage_body_bytes_total"
+METRIC_USAGE_TOKENS: Final = "headrace_usage_input_tokens_total"
 METRIC_SHED: Final = "headrace_shed_total"
 METRIC_RETRIES: Final = "headrace_retries_total"
 METRIC_IN_FLIGHT: Final = "headrace_in_flight_requests"

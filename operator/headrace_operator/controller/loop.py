@@ -78,7 +78,11 @@ class Controller:
         self._loader = Loader(self._config)
         if memory.last is not None:
             punished = [engine for engine in memory.last.engines if engine.penalty.value < 1]
-            self._loader.restore({engine.id: engine.penalty for engine in punished}, clock.steady())
+            self._loader.restore(
+                {engine.id: engine.penalty for engine in punished},
+                clock.steady(),
+                ratios=memory.last.bytes_per_token,
+            )
         self._warm = WarmModels()
         self._memory = memory
         self._resources: Resources | None = None

@@ -18,13 +18,24 @@ from headrace_operator.snapshot.model import EngineState, PolicyState
 
 
 def refreshed(
-    old: RoutingTable, policy: PolicyState, frontend: Frontend, states: Mapping[str, EngineState]
+    old: RoutingTable,
+    policy: PolicyState,
+    frontend: Frontend,
+    states: Mapping[str, EngineState],
+    bytes_per_token: Mapping[str, float],
 ) -> RoutingTable:
-    """The old table with today's rules and endpoints; nothing that was solved or measured changes."""
+    """The old table with today's rules and endpoints; nothing that was solved changes.
+
+    bytes_per_token: as learned, by model; it is told anew so rarely that routers may hear of it at once.
+    """
     requires = {entry.name: tuple(sorted(entry.requires)) for entry in policy.spec.models}
     bases = {served: base for base, served in policy.served}
     models = tuple(
-        msgspec.structs.replace(entry, requires=requires.get(bases.get(entry.model, entry.model), entry.requires))
+        msgspec.structs.replace(
+            entry,
+            requires=requires.get(bases.get(entry.model, entry.model), entry.requires),
+            bytes_per_token=bytes_per_token.get(entry.model, entry.bytes_per_token),
+        )
         for entry in old.models
     )
     used = {entry.model for entry in models}

@@ -96,17 +96,16 @@ def _candidate(
     """What should stand at a front-end; None: nothing can be said."""
     if book.solution.status == "Failed" or (policy.frozen and old is not None):
         return None
-    if not moved and old is not None:
-        return refreshed(old, policy, frontend, book.states)
-    new = build_table(view_of(book.snapshot, policy, frontend, book.solution))
     if old is None:
-        return new
+        return build_table(view_of(book.snapshot, policy, frontend, book.solution))
+    kept = refreshed(old, policy, frontend, book.states, dict(book.snapshot.bytes_per_token))
+    if not moved:
+        return kept
+    new = build_table(view_of(book.snapshot, policy, frontend, book.solution))
     if new is None:
-        return refreshed(old, policy, frontend, book.states)
+        return kept
     new = with_lost_models(old, new, lost_models(old, new, policy))
-    if not edited and same_routes(old, new):
-        return refreshed(old, policy, frontend, book.states)
-    return new
+    return kept if not edited and same_routes(old, new) else new
 
 
 def taken_names(snapshot: Snapshot) -> dict[Key, str]:

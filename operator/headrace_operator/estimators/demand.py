@@ -87,16 +87,17 @@ def _advance(old: DemandEstimate, at: float, rate: float, seconds: float) -> Dem
 
 @dataclass(frozen=True, slots=True)
 class DecayingSum:
-    """A sum that forgets with time constant TAU: two of them make a mean that follows the recent mix."""
+    """A sum that forgets with time constant ``tau``: two of them make a mean that follows the recent mix."""
 
     at: float = -math.inf
     value: float = 0.0
+    tau: float = TAU
 
     def add(self, at: float, amount: float) -> DecayingSum:
         """The sum after ``amount`` more at ``at``; what is not newer or not a number changes nothing."""
         if not (math.isfinite(at) and at > self.at and is_measured(amount)):
             return self
-        return DecayingSum(at, self.value * math.exp(-(at - self.at) / TAU) + amount)
+        return DecayingSum(at, self.value * math.exp(-(at - self.at) / self.tau) + amount, self.tau)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.demand import DemandTrackers
 from headrace_operator.loader.engines import EngineRules, EngineTrackers, EngineView
 from headrace_operator.loader.metric_names import names_of
+from headrace_operator.loader.prompts import PromptTrackers
 from headrace_operator.loader.scrape import ScrapeSettings
 from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
 from headrace_operator.snapshot.clock import rfc3339
@@ -61,6 +62,7 @@ class Loader:
     def __init__(self, config: OperatorConfig) -> None:
         self._engines = EngineTrackers(_rules(config))
         self._demand = DemandTrackers()
+        self._prompts = PromptTrackers()
         self._limits: dict[str, Thresholds] = {}
         self._frontends: frozenset[str] = frozenset()
         self._since: dict[str, tuple[State, str]] = {}
@@ -80,17 +82,26 @@ class Loader:
         self._engines.configure(_rules(config))
         self._engines.retarget(engines, _holds(engines, policies))
         found = targets(engines, config)
-        self._demand.retarget(target for target in found if isinstance(target, RouterTarget))
+        routers = [target for target in found if isinstance(target, RouterTarget)]
+        self._demand.retarget(routers)
+        self._prompts.retarget(routers)
         return found
 
-    def restore(self, punished: Mapping[str, Factor], steady: float) -> None:
-        """Penalties of an earlier start, by engine: they hold until samples say otherwise, as if confirmed now."""
+    def restore(
+        self, punished: Mapping[str, Factor], steady: float, *, ratios: Iterable[tuple[str, float]] = ()
+    ) -> None:
+        """What an earlier start knew: penalties by engine and bytes a token by model, until samples say otherwise.
+
+        Penalties count as confirmed now.
+        """
         self._engines.restore(punished, steady)
+        self._prompts.restore(ratios)
 
     def observe(self, samples: Sequence[TargetSample], shedding: Collection[str] = ()) -> None:
         """Take samples; shedding: ids of policies that shed now."""
         self._engines.observe(samples)
         self._demand.observe(samples, shedding)
+        self._prompts.observe(samples)
 
     def signals(self, steady: float, wall: float) -> Signals:
         """What is known at ``steady`` (the samples' clock), stamped with the ``wall``'s time."""
@@ -122,6 +133,7 @@ class Loader:
             engines=tuple(view.signal for _, view in sorted(self.views.items())),
             states=tuple(states),
             routers=self._demand.routers_seen(),
+            bytes_per_token=self._prompts.bytes_per_token(),
         )
 
     def engine_since(self, engine: str) -> str:

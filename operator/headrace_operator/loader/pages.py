@@ -20,6 +20,8 @@ from headrace_api.names import (
     METRIC_OFFERED_INPUT_TOKENS,
     METRIC_OFFERED_OUTPUT_TOKENS,
     METRIC_REQUESTS,
+    METRIC_USAGE_BYTES,
+    METRIC_USAGE_TOKENS,
 )
 from headrace_operator.estimators.counters import is_measured
 from headrace_operator.estimators.replica import Signal
@@ -146,11 +148,12 @@ _ROUTER: Final = {
     METRIC_OFFERED_INPUT_TOKENS: "input_tokens",
     METRIC_OFFERED_OUTPUT_TOKENS: "output_tokens",
 }
+_USAGE: Final = (METRIC_USAGE_BYTES, METRIC_USAGE_TOKENS)
 
 
 def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
     """A router's counts for its front-end, summed over prompt classes, and why something is unknown."""
-    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED, METRIC_REQUESTS})
+    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED, METRIC_REQUESTS, *_USAGE})
     counts: dict[str, dict[DemandKey, float]] = {field: {} for field in _ROUTER.values()}
     foreign: set[str] = set()
     for metric, field in _ROUTER.items():
@@ -172,13 +175,21 @@ def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
         problem = f"the page is of front-end {', '.join(sorted(foreign))}, not of {frontend}"
     else:
         problem = "" if METRIC_OFFERED in series else f"no {METRIC_OFFERED} on the page"
-    by_engine = {name: _by_engine(series.get(name, ())) for name in (METRIC_REQUESTS, METRIC_EJECTED)}
-    return RouterCounts(**counts, sent=by_engine[METRIC_REQUESTS], ejected=by_engine[METRIC_EJECTED]), problem
+    by_engine = {name: _by(series.get(name, ()), "engine") for name in (METRIC_REQUESTS, METRIC_EJECTED)}
+    by_model = {name: _by([] if name in broken else series.get(name, ()), "model") for name in _USAGE}
+    return RouterCounts(
+        **counts,
+        sent=by_engine[METRIC_REQUESTS],
+        ejected=by_engine[METRIC_EJECTED],
+        usage_bytes=by_model[METRIC_USAGE_BYTES],
+        usage_tokens=by_model[METRIC_USAGE_TOKENS],
+    ), problem
 
 
-def _by_engine(series: Iterable[Series]) -> dict[str, float]:
+def _by(series: Iterable[Series], label: str) -> dict[str, float]:
+    """Values by one label, added over all others."""
     found: dict[str, float] = {}
     for labels, value in series:
-        if "engine" in labels and is_measured(value):
-            found[labels["engine"]] = found.get(labels["engine"], 0.0) + value
+        if label in labels and is_measured(value):
+            found[labels[label]] = found.get(labels[label], 0.0) + value
     return found

@@ -46,7 +46,10 @@ class DemandKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RouterCounts:
-    """A router's counters by key; by engine, requests that ended there, and endpoints that are ejected."""
+    """A router's counters by key; by engine, requests that ended there, and endpoints that are ejected.
+
+    usage_bytes, usage_tokens: by model, body bytes and input tokens of answers that stated their usage.
+    """
 
     offered: Mapping[DemandKey, float] = field(default_factory=dict)
     client_retries: Mapping[DemandKey, float] = field(default_factory=dict)
@@ -55,6 +58,8 @@ class RouterCounts:
     output_tokens: Mapping[DemandKey, float] = field(default_factory=dict)
     sent: Mapping[str, float] = field(default_factory=dict)
     ejected: Mapping[str, float] = field(default_factory=dict)
+    usage_bytes: Mapping[str, float] = field(default_factory=dict)
+    usage_tokens: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

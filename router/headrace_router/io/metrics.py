@@ -87,10 +87,10 @@ class Metrics:
         self.ended = self._make(Counter, names.METRIC_ENDED, "Requests behind the two token counters.", demand)
         model = (*POLICY, "model")
         self.usage_bytes = self._make(
-            Counter, "headrace_usage_body_bytes_total", "Body bytes of requests whose answer stated usage.", model
+            Counter, names.METRIC_USAGE_BYTES, "Body bytes of requests whose answer stated usage.", model
         )
         self.usage_tokens = self._make(
-            Counter, "headrace_usage_input_tokens_total", "Input tokens that answers' usage stated.", model
+            Counter, names.METRIC_USAGE_TOKENS, "Input tokens that answers' usage stated.", model
         )
         self.requests = self._make(
             Counter, names.METRIC_REQUESTS, "Requests that engines were tried for.", (*model, "engine", "outcome")

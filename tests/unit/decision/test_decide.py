@@ -180,6 +180,17 @@ def test_an_edit_that_moves_no_weight_is_published_without_history() -> None:
     assert status.as_of == "2026-11-29T12:00:10Z"
 
 
+def test_a_learned_ratio_reaches_the_routers_though_no_weight_moves() -> None:
+    """The API page, Demand: bytes x a per-model ratio learned; classes and maxModelLen are judged by it."""
+    ticks = Ticks()
+    ticks.tick(three(), [one()])
+    decision = ticks.tick(three(), [one()], Signals(bytes_per_token=(("m", 3.2),)))
+    assert [table.models[0].bytes_per_token for table in decision.tables] == [3.2]
+    assert decision.history == ()
+    assert quiet(ticks.tick(three(), [one()], Signals(bytes_per_token=(("m", 3.2),))))
+    assert quiet(ticks.tick(three(), [one()]))
+
+
 def test_a_restart_goes_on_where_it_was() -> None:
     ticks = Ticks()
     ticks.tick(three(), [one()], offered(15))

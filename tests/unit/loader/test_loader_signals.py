@@ -95,3 +95,13 @@ def test_staleness_is_that_of_the_most_patient_policy() -> None:
     assert loader.signals(500.0, 500.0).states[0].state == "Fresh"
     loader.configure([engine("a", "http://e:1")], [policy()], CONFIG)
     assert loader.signals(500.0, 500.0).states[0].state == "Unknown"
+
+
+def test_the_ratio_of_an_earlier_start_holds_and_is_learned_anew() -> None:
+    loader = Loader(CONFIG)
+    found = loader.configure([], [policy()], CONFIG)
+    loader.restore({}, 5.0, ratios=(("m", 3.3),))
+    assert loader.signals(6.0, 6.0).bytes_per_token == (("m", 3.3),)
+    counts = RouterCounts(usage_bytes={"m": 100_000.0}, usage_tokens={"m": 20_000.0})
+    loader.observe([TargetSample(found[0], 10.0, "Read", counts=counts)])
+    assert loader.signals(11.0, 11.0).bytes_per_token == (("m", 5.0),)

@@ -234,6 +234,11 @@ headrace_requests_total{{engine="i/e",outcome="cut"}} 1
 headrace_requests_total{{outcome="ok"}} 9
 """
 KEY = DemandKey("i/chat", "m", "hi")
+USAGE = """headrace_usage_body_bytes_total{model="m",frontend="fe",policy="a"} 30
+headrace_usage_body_bytes_total{model="m",frontend="fe",policy="b"} 50
+headrace_usage_input_tokens_total{model="m",frontend="fe",policy="a"} 20
+headrace_usage_input_tokens_total{model="n",frontend="fe",policy="a"} NaN
+"""
 
 
 def test_router_page_adds_prompt_classes() -> None:
@@ -241,6 +246,15 @@ def test_router_page_adds_prompt_classes() -> None:
     assert problem == ""
     assert (counts.offered, counts.client_retries, counts.ended) == ({KEY: 9.0}, {KEY: 2.0}, {})
     assert (counts.ejected, counts.sent) == ({"i/e": 1.0}, {"i/e": 8.0})
+
+
+def test_router_page_has_usage_by_model() -> None:
+    counts, problem = router_page(ROUTER + USAGE, "fe")
+    assert problem == ""
+    assert (counts.usage_bytes, counts.usage_tokens) == ({"m": 80.0}, {"m": 20.0})
+    broken, problem = router_page(ROUTER + USAGE + "headrace_usage_body_bytes_total{ 1\n", "fe")
+    assert broken.usage_bytes == {}
+    assert "can't be parsed" in problem
 
 
 @pytest.mark.parametrize(
