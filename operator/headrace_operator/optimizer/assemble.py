@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace_operator.optimizer.layout import Layout, frontend_of, sorted_engines
+from headrace_operator.optimizer.layout import Layout, sorted_engines
 from headrace_operator.optimizer.pools import Pools
 from headrace_operator.optimizer.problem import Problem
 from headrace_operator.optimizer.programme import Flows
@@ -24,7 +24,7 @@ from headrace_operator.optimizer.solution import (
     Status,
 )
 from headrace_operator.snapshot.curves import Floats
-from headrace_operator.snapshot.eligibility import capacity_exclusion, exclusion, namespace
+from headrace_operator.snapshot.eligibility import capacity_exclusion, service_exclusion
 from headrace_operator.snapshot.model import Snapshot, SourceDemand
 from headrace_operator.snapshot.work import first_token
 
@@ -257,21 +257,21 @@ def _in_flight(layout: Layout, by_source: Floats) -> list[tuple[tuple[str, str, 
 
 def ineligible(snapshot: Snapshot, layout: Layout, problem: Problem) -> tuple[IneligiblePair, ...]:
     """Pairs without a column in the policies' namespaces, each with the first rule that excluded it."""
-    policies = {state.id: state for state in layout.policies}
-    column_of = {name: column for column, name in enumerate(layout.engines)}
+    engines = sorted_engines(snapshot)
+    columns = {name: column for column, name in enumerate(layout.engines)}
+    column_of = np.array([columns.get(engine.id, -1) for engine in engines], dtype=np.int64)
+    service = [service_exclusion(engine) for engine in engines]
     result = []
     for row, key in enumerate(layout.sources):
-        policy = policies[key.policy]
-        frontend = frontend_of(policy, key.frontend)
-        for engine in sorted_engines(snapshot):
-            column = column_of.get(engine.id)
-            if namespace(engine.id) != namespace(policy.id) or (column is not None and problem.allowed[row, column]):
-                continue
-            rule = exclusion(policy, frontend, key.model, engine)
+        served = np.append(problem.allowed[row], False)[column_of]
+        models = layout.rules.models[key.policy, key.model]
+        reach = layout.rules.reach[key.policy, key.frontend]
+        for at in np.flatnonzero(layout.rules.home[key.policy] & ~served).tolist():
+            rule = models[at] or reach[at] or service[at]
             if rule is None:
-                rule = capacity_exclusion(engine, float(problem.stated_work[row, column_of[engine.id]]))
+                rule = capacity_exclusion(engines[at], float(problem.stated_work[row, column_of[at]]))
             assert rule is not None, "a pair without a column has a rule"
-            result.append(IneligiblePair(source=key, engine=engine.id, reason=rule.reason, message=rule.message))
+            result.append(IneligiblePair(source=key, engine=engines[at].id, reason=rule.reason, message=rule.message))
     return tuple(result)
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headrace_operator.optimizer.layout import chosen_policies, possible_pairs, sorted_engines, source_keys
-from headrace_operator.snapshot.model import PolicyState, Snapshot
+from headrace_operator.optimizer.layout import build_layout
+from headrace_operator.snapshot.model import Snapshot
 
 
 def components(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
@@ -25,7 +25,9 @@ def components(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
 
 def _connected(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[tuple[str, ...], ...]:
     """Connected components of policies by common engines, in order of their first policy."""
-    reach = _reachable(snapshot, chosen_policies(snapshot, names))
+    if len(names) < 2:
+        return tuple((name,) for name in names)
+    reach = _reachable(snapshot, names)
     groups: list[tuple[list[str], set[int]]] = []
     for name in names:
         members, engines = [name], reach[name]
@@ -39,12 +41,10 @@ def _connected(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[tuple[str, .
     return tuple(sorted(tuple(sorted(members)) for members, _ in groups))
 
 
-def _reachable(snapshot: Snapshot, policies: tuple[PolicyState, ...]) -> dict[str, set[int]]:
+def _reachable(snapshot: Snapshot, names: tuple[str, ...]) -> dict[str, set[int]]:
     """Engines (by position) that some source of each policy may use by its specs, in service or not."""
-    names = tuple(policy.id for policy in policies)
-    sources = source_keys(snapshot, names)
-    possible = possible_pairs(policies, sources, sorted_engines(snapshot))
+    layout = build_layout(snapshot, names)
     reach: dict[str, set[int]] = {name: set() for name in names}
-    for row, key in enumerate(sources):
-        reach[key.policy].update(np.flatnonzero(possible[row]).tolist())
+    for row, key in enumerate(layout.sources):
+        reach[key.policy].update(np.flatnonzero(layout.possible[row]).tolist())
     return reach

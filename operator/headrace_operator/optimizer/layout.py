@@ -8,6 +8,7 @@ of 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from headrace_api.engine import InferenceEngineSpec
 from headrace_api.policy import Frontend
 from headrace_api.units import seconds
 from headrace_operator.snapshot.curves import Floats
-from headrace_operator.snapshot.eligibility import frontend_exclusion, model_exclusion, namespace
+from headrace_operator.snapshot.eligibility import Exclusion, frontend_exclusion, model_exclusion, namespace
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot, SourceKey
 from headrace_operator.snapshot.work import EngineFigures, engine_figures
 
@@ -24,6 +25,18 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 type_of_engine = tuple[str, InferenceEngineSpec, tuple[tuple[str, str], ...]]
+KEPT = 8  # layouts remembered: components, and a few policies evaluated beside them
+
+
+class Rules(NamedTuple):
+    """What excludes pairs by their specs, for all engines of a snapshot by id; None where nothing does.
+
+    home: engines of each policy's namespace. models: by (policy, model); reach: by (policy, front-end).
+    """
+
+    home: dict[str, Bools]
+    models: dict[tuple[str, str], tuple[Exclusion | None, ...]]
+    reach: dict[tuple[str, str], tuple[Exclusion | None, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,7 @@ class Layout:
     move_cost: Floats
     shift: Floats
     default_round_trip: Floats
+    rules: Rules
 
     def holds(self, snapshot: Snapshot, policies: tuple[str, ...]) -> bool:
         """Whether the snapshot still has this layout."""
@@ -83,38 +97,59 @@ def frontend_of(policy: PolicyState, name: str) -> Frontend:
     return next((entry for entry in policy.spec.frontends if entry.name == name), Frontend(name=name))
 
 
-def possible_pairs(
-    policies: tuple[PolicyState, ...], sources: tuple[SourceKey, ...], engines: list[EngineState]
-) -> Bools:
-    """Sources x engines: pairs that the specs allow, whatever the engines' state."""
+def _rules(policies: tuple[PolicyState, ...], sources: tuple[SourceKey, ...], engines: list[EngineState]) -> Rules:
     by_id = {policy.id: policy for policy in policies}
-    models = {(key.policy, key.model) for key in sources}
-    fronts = {(key.policy, key.frontend) for key in sources}
-    home = {
-        name: np.array([namespace(engine.id) == namespace(name) for engine in engines], dtype=bool) for name in by_id
-    }
-    serves = {
-        (name, model): np.array([model_exclusion(by_id[name], model, engine) is None for engine in engines], dtype=bool)
-        for name, model in sorted(models)
-    }
-    reaches = {
-        (name, front): np.array(
-            [frontend_exclusion(frontend_of(by_id[name], front), engine) is None for engine in engines], dtype=bool
-        )
-        for name, front in sorted(fronts)
-    }
-    possible = np.zeros((len(sources), len(engines)), dtype=bool)
+    fronts = {(key.policy, key.frontend): frontend_of(by_id[key.policy], key.frontend) for key in sources}
+    spaces = [namespace(engine.id) for engine in engines]
+    return Rules(
+        home={name: np.array([space == namespace(name) for space in spaces], dtype=np.bool_) for name in by_id},
+        models={
+            (name, model): tuple(model_exclusion(by_id[name], model, engine) for engine in engines)
+            for name, model in sorted({(key.policy, key.model) for key in sources})
+        },
+        reach={
+            pair: tuple(frontend_exclusion(front, engine) for engine in engines)
+            for pair, front in sorted(fronts.items())
+        },
+    )
+
+
+def _possible(rules: Rules, sources: tuple[SourceKey, ...], engines: int) -> Bools:
+    """Sources x engines: pairs that the specs allow, whatever the engines' state."""
+
+    def free(excluded: tuple[Exclusion | None, ...]) -> Bools:
+        return np.array([rule is None for rule in excluded], dtype=np.bool_)
+
+    serves = {pair: free(excluded) for pair, excluded in rules.models.items()}
+    reaches = {pair: free(excluded) for pair, excluded in rules.reach.items()}
+    possible = np.zeros((len(sources), engines), dtype=np.bool_)
     for row, key in enumerate(sources):
-        possible[row] = home[key.policy] & serves[key.policy, key.model] & reaches[key.policy, key.frontend]
+        possible[row] = rules.home[key.policy] & serves[key.policy, key.model] & reaches[key.policy, key.frontend]
     return possible
 
 
+_recent: tuple[Layout, ...] = ()
+
+
 def build_layout(snapshot: Snapshot, policies: tuple[str, ...]) -> Layout:
-    """The layout of the named policies; names that the snapshot doesn't hold are left out."""
+    """The layout of the named policies; names that the snapshot doesn't hold are left out.
+
+    A tick asks for the same layouts again and again, so the last few are remembered; one is used only when it holds
+    for this snapshot in every part. Replaced as a whole, so that threads can't see half of it.
+    """
+    global _recent  # noqa: PLW0603
+    known = next((layout for layout in _recent if layout.holds(snapshot, policies)), None)
+    layout = known if known is not None else _built(snapshot, policies)
+    _recent = (layout, *(other for other in _recent if other is not layout))[:KEPT]
+    return layout
+
+
+def _built(snapshot: Snapshot, policies: tuple[str, ...]) -> Layout:
     states = chosen_policies(snapshot, policies)
     sources = source_keys(snapshot, tuple(state.id for state in states))
     everyone = sorted_engines(snapshot)
-    possible = possible_pairs(states, sources, everyone)
+    rules = _rules(states, sources, everyone)
+    possible = _possible(rules, sources, len(everyone))
     used = np.flatnonzero(possible.any(axis=0))
     engines = [everyone[index] for index in used]
     possible = possible[:, used]
@@ -137,6 +172,7 @@ def build_layout(snapshot: Snapshot, policies: tuple[str, ...]) -> Layout:
         move_cost=move_cost[policy_of],
         shift=shift[policy_of],
         default_round_trip=np.array([seconds(states[rows[name]].spec.network.default) for name, _ in frontends]),
+        rules=rules,
     )
 
 
