@@ -12,12 +12,13 @@ from typing import NamedTuple
 
 import msgspec
 
+from headrace_api.names import SIGNALS_FRESH
 from headrace_api.status import PolicyStatus
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.attribution import Causes, attribute, shares_of
 from headrace_operator.decision.book import Book, open_book
 from headrace_operator.decision.carry import same_weights
-from headrace_operator.decision.conditions import merged
+from headrace_operator.decision.conditions import merged, status_of
 from headrace_operator.decision.encode import TableTooLarge
 from headrace_operator.decision.events import Event, condition_events, engine_events
 from headrace_operator.decision.findings import Facts, findings, kept
@@ -156,6 +157,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         issued=current.at,
         taken=current.taken,
     )
+    old = current.statuses.get(policy.id, PolicyStatus())
     before = [table for key, table in sorted(current.standing.items()) if key[0] == policy.id]
     changed = bool(publication.written)
     relief = _relief(current, book) if moved and changed else None
@@ -170,8 +172,8 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         relief=relief_text(relief),
         tables=_count(current, policy, publication),
         taken=publication.taken,
+        fresh=status_of(old.conditions, SIGNALS_FRESH),
     )
-    old = current.statuses.get(policy.id, PolicyStatus())
     status = old
     history: list[tuple[str, str]] = []
     events: list[Event] = []
@@ -199,7 +201,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         conditions=merged(
             old.conditions,
             findings(facts, current.snapshot),
-            kept=kept(facts),
+            kept=kept(facts, current.snapshot),
             generation=policy.generation,
             at=current.at,
         ),

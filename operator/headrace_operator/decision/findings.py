@@ -10,17 +10,23 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_api.names import CAPACITY_SUFFICIENT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
+from headrace_api.units import seconds
 from headrace_operator.decision.book import Book
 from headrace_operator.decision.conditions import Finding
 from headrace_operator.decision.encode import TableTooLarge
 from headrace_operator.decision.losses import Hold
 from headrace_operator.decision.text import listed, percent, plain, plural, rate
+from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 from headrace_operator.snapshot.signals import SignalStatus
 
 
 class Facts(NamedTuple):
-    """A policy on a tick. moved: whether its component was solved anew; lost: models without an eligible engine."""
+    """A policy on a tick.
+
+    moved: whether its component was solved anew. lost: models without an eligible engine. fresh: what SignalsFresh says
+    so far (Unknown: nothing).
+    """
 
     policy: PolicyState
     book: Book
@@ -32,6 +38,7 @@ class Facts(NamedTuple):
     relief: str
     tables: int
     taken: tuple[str, ...]
+    fresh: str
 
 
 def findings(facts: Facts, snapshot: Snapshot) -> list[Finding]:
@@ -44,13 +51,14 @@ def findings(facts: Facts, snapshot: Snapshot) -> list[Finding]:
         found.append(_published(facts))
     if facts.moved:
         found += [_solved(facts), _capacity(facts)]
-    found.append(_fresh(facts, snapshot))
-    return found
+    fresh = _fresh(facts, snapshot)
+    return [*found, fresh] if fresh is not None else found
 
 
-def kept(facts: Facts) -> tuple[str, ...]:
-    """Conditions that stay because nothing was solved."""
-    return () if facts.moved else (SOLVED, CAPACITY_SUFFICIENT)
+def kept(facts: Facts, snapshot: Snapshot) -> tuple[str, ...]:
+    """Conditions that stay: nothing was solved, or what is to be judged was not read yet."""
+    solved = () if facts.moved else (SOLVED, CAPACITY_SUFFICIENT)
+    return solved if _fresh(facts, snapshot) is not None else (*solved, SIGNALS_FRESH)
 
 
 def _stalled(facts: Facts) -> Finding | None:
@@ -136,17 +144,31 @@ def _capacity(facts: Facts) -> Finding:
     return Finding(CAPACITY_SUFFICIENT, "True", "Fits", "nothing is refused")
 
 
-def _fresh(facts: Facts, snapshot: Snapshot) -> Finding:
+def _fresh(facts: Facts, snapshot: Snapshot) -> Finding | None:
     if facts.holds:
         return Finding(SIGNALS_FRESH, "False", "MassLoss", "; ".join(hold.message for hold in facts.holds))
     mine = concerned(facts.policy, facts.book, snapshot.states)
-    stale = [state for state in mine if state.state != "Fresh"]
+    awaited = [state for state in mine if not_read_yet(state, facts.policy, snapshot.at)]
+    stale = [state for state in mine if state.state != "Fresh" and state not in awaited]
+    if awaited and not stale:
+        if facts.fresh != "Unknown":
+            return None
+        return Finding(SIGNALS_FRESH, "Unknown", "Starting", f"{plural(len(awaited), 'signal')} not read yet")
     if stale:
         names = listed([f"{state.name} {state.state}" for state in stale])
         return Finding(SIGNALS_FRESH, "False", "Stale", names)
     if not mine:
         return Finding(SIGNALS_FRESH, "Unknown", "NotMeasured", "nothing is measured; declared values hold")
     return Finding(SIGNALS_FRESH, "True", "Fresh", "all signals are fresh")
+
+
+def not_read_yet(state: SignalStatus, policy: PolicyState, at: float) -> bool:
+    """Whether a signal may still come: unknown for less than the policy's ``staleness.hold``.
+
+    What was ever read is held before it is unknown, so this is a start, of the operator or of an engine, and no news.
+    """
+    since = epoch_seconds(state.since) if state.state == "Unknown" and state.since else None
+    return since is not None and -1.0 < at - since < seconds(policy.spec.staleness.hold)
 
 
 def concerned(policy: PolicyState, book: Book, states: Sequence[SignalStatus]) -> list[SignalStatus]:

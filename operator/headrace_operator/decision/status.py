@@ -27,7 +27,7 @@ from headrace_operator.decision.attribution import Causes
 from headrace_operator.decision.book import Book, per_second
 from headrace_operator.decision.changes import change_lines, weight_lines
 from headrace_operator.decision.expected import Expected
-from headrace_operator.decision.findings import concerned
+from headrace_operator.decision.findings import concerned, not_read_yet
 from headrace_operator.decision.text import fitted, latency, percent, plural, rate
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 
@@ -85,8 +85,12 @@ def with_history(old: PolicyStatus, line: str) -> tuple[str, ...]:
 
 
 def signal_lines(policy: PolicyState, book: Book, snapshot: Snapshot) -> tuple[str, ...]:
-    """Signals that are not fresh, the longest standing first."""
-    stale = [state for state in concerned(policy, book, snapshot.states) if state.state != "Fresh"]
+    """Signals that are not fresh, the longest standing first; those that may still come are left out."""
+    stale = [
+        state
+        for state in concerned(policy, book, snapshot.states)
+        if state.state != "Fresh" and not not_read_yet(state, policy, snapshot.at)
+    ]
     stale.sort(key=lambda state: (state.since, state.name))
     lines = [
         clip(f"{state.name}: {state.state}" + (f" since {state.since}" if state.since else ""), MAX_SIGNAL_TEXT)

@@ -23,7 +23,9 @@ from headrace_api.status import (
     EngineStatus,
     clip,
 )
+from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.model import EngineState
+from headrace_operator.snapshot.readings import HOLD_SECONDS
 
 PROBLEMS: Final = 8
 
@@ -51,17 +53,19 @@ def engine_status(
     at: now, RFC 3339. fault: why its latest edit is refused.
     """
     old = {condition.type: condition for condition in previous.conditions} if previous else {}
-    signals = () if view is None or view.state == "Fresh" else (f"metrics: {view.state} since {view.since}",)
+    said = view is not None and view.state != "Fresh" and not _not_read_yet(view, at)
+    signals = (f"metrics: {view.state} since {view.since}",) if view is not None and said else ()
     status = EngineStatus(
         observed_generation=generation,
         conditions=tuple(
-            _kept(condition, old.get(condition.type), at, generation) for condition in _conditions(state, view, fault)
+            _kept(condition, old.get(condition.type), at, generation)
+            for condition in _conditions(state, view, fault, at)
         ),
         models=clip(", ".join(_models(engine)), MAX_WEIGHT_TEXT),
         ready_replicas=int(state.ready) if state.alive else 0,
         replicas_from=_replicas_from(engine, state),
         penalty=clip(f"x{state.penalty.value:g}", MAX_FIGURE) if state.penalty.value < 1 else "",
-        why=tuple(clip(sentence, MAX_WHY_TEXT) for sentence in _why(state, view)),
+        why=tuple(clip(sentence, MAX_WHY_TEXT) for sentence in _why(state, view if said else None)),
         signals=tuple(clip(signal, MAX_SIGNAL_TEXT) for signal in signals),
     )
     if previous is not None and status == msgspec.structs.replace(previous, as_of=None):
@@ -75,8 +79,8 @@ def _kept(condition: Condition, old: Condition | None, at: str, generation: int)
     return msgspec.structs.replace(condition, last_transition_time=since, observed_generation=generation)
 
 
-def _conditions(state: EngineState, view: SignalView | None, fault: str) -> Sequence[Condition]:
-    found = [_ready(fault), _available(state), _fresh(view), _penalized(state)]
+def _conditions(state: EngineState, view: SignalView | None, fault: str, at: str) -> Sequence[Condition]:
+    found = [_ready(fault), _available(state), _fresh(view, at), _penalized(state)]
     if fault:
         found.append(_condition(STALLED, True, "InvalidSpec", fault))
     return found
@@ -98,9 +102,18 @@ def _available(state: EngineState) -> Condition:
     return _condition(AVAILABLE, True, "ReplicasReady", f"ready replicas: {state.ready:g}")
 
 
-def _fresh(view: SignalView | None) -> Condition:
+def _not_read_yet(view: SignalView, at: str) -> bool:
+    """Whether the figures may still come: unknown for less than signals are held (what was read is held first)."""
+    now, since = epoch_seconds(at), epoch_seconds(view.since)
+    return view.state == "Unknown" and now is not None and since is not None and -1.0 < now - since < HOLD_SECONDS
+
+
+def _fresh(view: SignalView | None, at: str) -> Condition:
     if view is None:
         return _condition(SIGNALS_FRESH, False, "NotRead", "its metrics are not read")
+    if _not_read_yet(view, at):
+        starting = _condition(SIGNALS_FRESH, False, "Starting", "its metrics are not read yet")
+        return msgspec.structs.replace(starting, status="Unknown")
     if view.state == "Fresh":
         return _condition(SIGNALS_FRESH, True, "Fresh", "its metrics are read")
     message = "; ".join(view.problems[:PROBLEMS]) or f"its metrics are {view.state}"
@@ -137,6 +150,7 @@ def _replicas_from(engine: InferenceEngine, state: EngineState) -> str:
 
 
 def _why(state: EngineState, view: SignalView | None) -> list[str]:
+    """Factors at work, and what is wrong with the figures (no view: while they are fresh a missed read is no news)."""
     sentences = [
         f"{name} x{factor.value:.3g}: {factor.reason}"
         for name, factor in (
@@ -147,6 +161,4 @@ def _why(state: EngineState, view: SignalView | None) -> list[str]:
         )
         if factor.value != 1.0
     ]
-    # While the figures are fresh a single missed read is no news: it would write a status each time.
-    stale = view is not None and view.state != "Fresh"
-    return [*sentences, *(view.problems[:PROBLEMS] if view is not None and stale else ())]
+    return [*sentences, *(view.problems[:PROBLEMS] if view is not None else ())]

@@ -364,10 +364,19 @@ def shown(
         pytest.param(shown(state_of()), "SignalsFresh", ("True", "Fresh"), id="fresh"),
         pytest.param(shown(state_of(), None), "SignalsFresh", ("False", "NotRead"), id="not read"),
         pytest.param(
-            shown(state_of(), SignalView("Unknown", AT, ("u: no page",))),
+            shown(state_of(), SignalView("Unknown", AT, ("u: no page",)), at=LATER),
             "SignalsFresh",
             ("False", "Unknown"),
             id="lost",
+        ),
+        pytest.param(
+            shown(state_of(), SignalView("Unknown", AT, ("u: no page",))),
+            "SignalsFresh",
+            ("Unknown", "Starting"),
+            id="not read yet",
+        ),
+        pytest.param(
+            shown(state_of(), SignalView("Unknown", LATER, ())), "SignalsFresh", ("False", "Unknown"), id="clock set"
         ),
         pytest.param(shown(state_of()), "Penalized", ("False", "Normal"), id="no penalty"),
         pytest.param(
@@ -386,7 +395,10 @@ def test_engine_status_says_what_it_holds_against_the_engine() -> None:
     status = shown(state_of(penalty=Factor(value=0.4, reason="TBOT 3.0 times its profile for 61 s")))
     assert status.penalty == "x0.4"
     assert status.why == ("penalty x0.4: TBOT 3.0 times its profile for 61 s",)
-    assert shown(state_of(), SignalView("Unknown", AT, ("u: no page",))).why == ("u: no page",)
+    lost = shown(state_of(), SignalView("Unknown", AT, ("u: no page",)), at=LATER)
+    assert (lost.why, lost.signals) == (("u: no page",), (f"metrics: Unknown since {AT}",))
+    starting = shown(state_of(), SignalView("Unknown", AT, ("u: no page",)))
+    assert (starting.why, starting.signals) == ((), ())
 
 
 def test_engine_status_does_not_move_by_itself() -> None:
