@@ -15,6 +15,7 @@ import msgspec
 
 from headrace_api.table import TableAffinity
 from headrace_router.core.body import BodyFacts, field
+from headrace_router.core.json_text import elements
 
 # Of each part of the opening this many bytes from both ends are hashed, and its length: enough to tell
 # conversations apart, bounded whatever is sent.
@@ -22,6 +23,10 @@ _END_BYTES: Final = 4_096
 # Of a plain prompt, whose turns can't be told apart, the first bytes: about two blocks of 512 tokens, which all
 # turns of one conversation share. Whole prompts would give every turn a key of its own.
 _PROMPT_BYTES: Final = 4_096
+# Of the turns up to the first user's this many parts are read; a longer opening is known by its beginning.
+_OPENING_STEPS: Final = 4_096
+# Longer keys are known by their digest: a key is kept as long as its request and hashed at each of its picks.
+_LONGEST_KEY: Final = 256
 
 
 class AffinityRules:
@@ -47,7 +52,7 @@ class _Turn(msgspec.Struct):
     content: msgspec.Raw = msgspec.Raw(b"")
 
 
-_TURNS: Final = msgspec.json.Decoder(list[_Turn])
+_TURN: Final = msgspec.json.Decoder(_Turn)
 _TEXT: Final = msgspec.json.Decoder(str | None)
 
 
@@ -79,7 +84,7 @@ def affinity_key(rules: AffinityRules, headers: Mapping[str, str], body: BodyFac
         else:
             key = _opening_key(body)
         if key:
-            return key
+            return key if len(key) <= _LONGEST_KEY else blake2b(key, digest_size=32).digest()
     return None
 
 
@@ -105,13 +110,16 @@ def _opening_key(body: BodyFacts) -> bytes:
 
 
 def _conversation_key(turns: bytes, system: bytes) -> bytes:
-    try:
-        messages = _TURNS.decode(turns)
-    except (msgspec.DecodeError, RecursionError):
-        return b""  # not turns of a conversation; the engine is the one to say so
     digest = blake2b(digest_size=16)
     _absorb(digest, system)
-    for message in messages:
+    for turn in elements(turns, _OPENING_STEPS):
+        if turn is None:
+            _absorb(digest, turns[:_PROMPT_BYTES])
+            return digest.digest()
+        try:
+            message = _TURN.decode(turn)
+        except (msgspec.DecodeError, RecursionError):
+            return b""  # not turns of a conversation; the engine is the one to say so
         _absorb(digest, message.role.encode("utf-8", "surrogateescape"))
         _absorb(digest, bytes(message.content))
         if message.role == "user":

@@ -16,6 +16,8 @@ from typing import Final, cast
 import msgspec
 from msgspec import Raw
 
+from headrace_router.core.json_text import MAX_PARTS, Shape, value_spans
+
 # Far above any tool schema seen, far below what exhausts the stack of any Python.
 MAX_DEPTH: Final = 128
 # CPython's own limit for text to int is 4,300 digits; numbers are far shorter wherever they mean something.
@@ -56,19 +58,15 @@ class BadBody(msgspec.Struct, frozen=True):
     code: str = "bad_request"
 
 
-# Possessive: a string of megabytes is one step without a way back.
-_QUOTED: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-_TOKEN: Final = re.compile(_QUOTED + rb"|[\[\]{}]|[0-9]{%d,}" % MAX_DIGITS, re.DOTALL)
 _DIGITS: Final = re.compile(rb"[0-9]{3}")
-_KEY: Final = re.compile(rb"[\s,]*(" + _QUOTED + rb")\s*:\s*", re.DOTALL)
-_STRING: Final = re.compile(_QUOTED, re.DOTALL)
-_BARE: Final = re.compile(rb"[^\s,}\]]+")
+_MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 _STRIDE: Final = MAX_DIGITS // 4
-_TEXT: Final = msgspec.json.Decoder(str)
 _PARTS: Final = msgspec.json.Decoder(list[Raw])
 # Values from this length on are left out of the outline; a name and its value are at most this far apart.
 _LONG: Final = 256
 _NEAR: Final = 8
+# Longer ones are not taken apart into objects, of which each takes many times its bytes.
+_MOST_APART: Final = 2**19
 
 
 @lru_cache(maxsize=256)
@@ -143,9 +141,9 @@ def replace_model(data: bytes, served_name: str) -> bytes:
         served_name: what the engine calls the model.
     """
     outline = _Outline(data, _decoder(frozenset()).decode(data))
-    spans = _model_spans(outline.text)
-    if len(spans) != 1:
-        raise ValueError(f"model stands {len(spans)} times in the body; read_body accepts only 1")
+    spans = outline.models()
+    if spans is None or len(spans) != 1:
+        raise ValueError("model doesn't stand once in the body; read_body accepts no such body")
     start, end = map(outline.place, spans[0])
     return b"".join((data[:start], json.dumps(served_name).encode(), data[end:]))
 
@@ -172,6 +170,15 @@ class _Outline:
             value = bytes(raw)
             if len(value) >= _LONG:
                 self._cut(name, value)
+
+    def models(self) -> list[tuple[int, int]] | None:
+        """Where the values of the top-level ``model`` stand; None where the body has too many parts to tell."""
+        if self.text.count(b'"model"') == 1 and b"\\u006" not in self.text:
+            # The only one is the top-level one, which the decoder found.
+            only = _MODEL_VALUE.search(self.text)
+            assert only is not None
+            return [only.span(1)]
+        return value_spans(self.text, "model")
 
     def place(self, at: int) -> int:
         """Where a place in the outline is in the body."""
@@ -201,6 +208,10 @@ def _too_deep() -> BadBody:
     return BadBody(f"the body nests too deep; right would be at most {MAX_DEPTH} levels")
 
 
+def _too_many_parts() -> BadBody:
+    return BadBody(f"the body has too many parts; right would be at most {MAX_PARTS} strings, arrays and objects each")
+
+
 def _wrong_field(error: str) -> BadBody:
     """msgspec says ``Expected `str`, got `int` - at `$.model```: keep it, and name the field for the client."""
     match = re.search(r"`\$\.([A-Za-z0-9_]+)|required field `([A-Za-z0-9_]+)`", error)
@@ -213,12 +224,23 @@ def _suspicious(data: bytes, facts: BodyFacts) -> BadBody | None:
     outline = _Outline(data, facts)
     # A run of MAX_DIGITS digits covers at least three samples in a row.
     long = _DIGITS.search(data[::_STRIDE]) is not None
-    if (long or _may_be_deep(outline)) and (fault := _scan(data)):
+    if (long or _may_be_deep(outline)) and (fault := _misshapen(Shape(data, MAX_DIGITS))):
         return fault
-    if outline.text.count(b'"model"') == 1 and b"\\u006" not in outline.text:
-        return None
-    if len(_model_spans(outline.text)) != 1:
+    spans = outline.models()
+    if spans is None:
+        return _too_many_parts()
+    if len(spans) != 1:
         return BadBody("model stands more than once in the body; right would be once", "model")
+    return None
+
+
+def _misshapen(shape: Shape) -> BadBody | None:
+    if shape.depth is None:
+        return _too_many_parts()
+    if shape.depth > MAX_DEPTH:
+        return _too_deep()
+    if shape.long_number:
+        return BadBody(f"the body has a number of more than {MAX_DIGITS - 1} digits; right would be fewer")
     return None
 
 
@@ -229,7 +251,11 @@ def _may_be_deep(outline: _Outline) -> bool:
     for value in outline.values:
         if value[:1] == b'"' or _brackets(value) < MAX_DEPTH:
             continue
-        if value[:1] != b"[" or any(_too_many(bytes(part)) for part in _PARTS.decode(value)):
+        if (
+            value[:1] != b"["
+            or len(value) > _MOST_APART
+            or any(_too_many(bytes(part)) for part in _PARTS.decode(value))
+        ):
             return True
     return False
 
@@ -241,54 +267,3 @@ def _too_many(part: bytes) -> bool:
 
 def _brackets(text: bytes) -> int:
     return text.count(b"[") + text.count(b"{")
-
-
-def _scan(data: bytes) -> BadBody | None:
-    depth = 0
-    for match in _TOKEN.finditer(data):
-        kind = data[match.start()]
-        if kind in b"[{":
-            depth += 1
-            if depth > MAX_DEPTH:
-                return _too_deep()
-        elif kind in b"]}":
-            depth -= 1
-        elif kind != 0x22:
-            return BadBody(f"the body has a number of more than {MAX_DIGITS - 1} digits; right would be fewer")
-    return None
-
-
-def _model_spans(data: bytes) -> list[tuple[int, int]]:
-    """Where the values of top-level keys named ``model`` stand. ``data`` is a valid JSON object."""
-    spans = []
-    at = data.index(b"{") + 1
-    while (key := _KEY.match(data, at)) is not None:
-        end = _value_end(data, key.end())
-        if _names_model(key[1]):
-            spans.append((key.end(), end))
-        at = end
-    return spans
-
-
-def _names_model(key: bytes) -> bool:
-    return key == b'"model"' if b"\\" not in key else _TEXT.decode(key) == "model"
-
-
-def _value_end(data: bytes, at: int) -> int:
-    first = data[at : at + 1]
-    if first == b'"':
-        string = _STRING.match(data, at)
-        assert string is not None
-        return string.end()
-    if first not in (b"[", b"{"):
-        bare = _BARE.match(data, at)
-        assert bare is not None
-        return bare.end()
-    depth = 0
-    tokens = _TOKEN.finditer(data, at)
-    while True:
-        match = next(tokens)
-        kind = data[match.start()]
-        depth += (kind in b"[{") - (kind in b"]}")
-        if depth == 0:
-            return match.end()

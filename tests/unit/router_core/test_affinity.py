@@ -154,3 +154,22 @@ def test_openings_in_other_clothes() -> None:
 )
 def test_without_an_opening_there_is_no_key(values: dict[str, Any]) -> None:
     assert prefix(**values) is None
+
+
+def test_an_opening_is_read_up_to_a_bound_and_stays_one_key() -> None:
+    """A first turn of many parts costs a bounded number of steps, and later turns still have its key."""
+    first = [user([{"type": "text", "text": str(number)} for number in range(3_000)])]
+    key = prefix(messages=first)
+    assert key is not None
+    assert prefix(messages=[*first, answer("ho"), user("more")]) == key
+    assert prefix(messages=[user([{"type": "text", "text": str(-number)} for number in range(3_000)])]) != key
+
+
+def test_long_keys_are_known_by_their_digest() -> None:
+    """A key is kept for as long as its request and hashed at each pick: a field of 32 MiB must not be."""
+    long = "k" * 1_000
+    found = affinity_key(rules("header:x"), {"x": long}, None)
+    assert found is not None
+    assert len(found) == 32
+    assert affinity_key(rules("header:x"), {"x": long}, None) == found
+    assert affinity_key(rules("header:x"), {"x": long + "k"}, None) != found

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from headrace_router.core.body import MAX_DEPTH, MAX_DIGITS, BadBody, BodyFacts, field, needs, read_body, replace_model
+from headrace_router.core.json_text import MAX_PARTS
 
 LONG_TALK = [{"role": "user", "content": 'say "model" and \\u006dodel ' * 40}] * 3
 
@@ -226,3 +227,28 @@ def nested(levels: int) -> Any:
 )
 def test_depth_inside_long_values(values: dict[str, Any], accepted: bool) -> None:
     assert isinstance(read_body(dumped(**values)), BodyFacts) is accepted
+
+
+def filled(front: bytes, part: bytes, end: bytes) -> bytes:
+    """More parts than are looked at."""
+    return front + part * (MAX_PARTS + 1) + end
+
+
+MANY = {
+    "arrays": filled(b'{"model":"m","x":[', b"[],", b"[]]}"),
+    "strings": filled(b'{"model":"m","y":[' + b"[]," * 200 + b'[]],"x":[', b'"",', b'""]}'),
+    "keys beside a second model": filled(b'{"model":"m","z":"model",', b'"a":1,', b'"b":1}'),
+    "strings beside a second model": filled(b'{"model":"m","x":["model",', b'"",', b'""]}'),
+    "messages of objects": filled(b'{"model":"m","messages":[', b"{},", b"{}]}"),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_bodies_of_a_million_parts_cost_neither_seconds_nor_memory(name: str) -> None:
+    """SEC-05: 32 MiB of these held the loop for 9 s and took a gigabyte; parts are counted and refused instead."""
+    assert "too many parts" in bad(MANY[name]).message
+
+
+def test_many_numbers_are_no_parts() -> None:
+    """A batch of token ids is long and harmless."""
+    assert good(filled(b'{"model":"m","input":[' + b"[]," * 200, b"1,", b"1]}")).model == "m"
