@@ -63,19 +63,22 @@ def _claim(name: str, owner: int | None) -> record.Record:
 
 
 def _make(cluster: record.Record) -> None:
-    kind_program, image = parts.kind(), kind.official_image()
-    kubectl = None
+    image, kubectl = kind.official_image(), None
     if image is None:
-        private.check()
-        made_of = parts.private_parts()
-        kubectl = made_of.kubernetes
-        cluster.how, cluster.data = "private", str(record.data_folder(cluster.name))
-        cluster.save()
-        private.start(cluster)
-        image = kind.import_node(cluster, made_of)
-    kind.create(cluster, kind_program, image, kubectl)
+        image, kubectl = _start_docker(cluster)
+    kind.create(cluster, parts.kind(), image, kubectl)
     cluster.ready = True
     cluster.save()
+
+
+def _start_docker(cluster: record.Record) -> tuple[str, Path]:
+    """Start a Docker of our own with our node image; returns the image's name and kubectl."""
+    private.check()
+    made_of = parts.private_parts()
+    cluster.how, cluster.data = "private", str(record.data_folder(cluster.name))
+    cluster.save()
+    private.start(cluster)
+    return kind.import_node(cluster, made_of), made_of.kubernetes
 
 
 def remove(cluster: record.Record) -> None:
@@ -161,6 +164,9 @@ def main() -> int:
     except parts.Unable as reason:
         sys.stderr.write(f"headrace: no test cluster: {reason}\n")
         return parts.EXIT_ENVIRONMENT
+    except RuntimeError as fault:
+        sys.stderr.write(f"headrace: test cluster: {fault}\n")
+        return 1
     return 0
 
 

@@ -67,7 +67,7 @@ def create(cluster: Record, kind_program: Path, image: str, kubectl: Path | None
         (programs / "kubectl").symlink_to(kubectl)
     else:  # the node's own is of the cluster's version
         node = f"{cluster.kind_name}-control-plane"
-        _run(cluster, ["docker", "cp", f"{node}:/usr/bin/kubectl", str(programs / "kubectl")])
+        _run(cluster, ["docker", "cp", "--follow-link", f"{node}:/usr/bin/kubectl", str(programs / "kubectl")])
     # One of the two CoreDNS pods is enough: one that looked for the API before kube-proxy was done is 30 s late.
     system, limit = "--namespace=kube-system", f"--timeout={READY_SECONDS}s"
     _run(cluster, ["kubectl", system, "rollout", "status", "daemonset/kube-proxy", limit])

@@ -24,7 +24,6 @@ class Unable(Exception):
 class Parts:
     """Files that a private cluster is made from."""
 
-    kind: Path
     kubernetes: Path  # answers to kubectl and every other name
     node_root: Path  # the node image's root file system, a tar
     node_key: str
@@ -38,13 +37,16 @@ def versions() -> dict[str, str]:
 
 def kind() -> Path:
     """The kind program, of the pinned release."""
-    return _program("kind", [VERSIONS])
+    return _program("kind", [], versions()["KIND"])
 
 
 def private_parts() -> Parts:
     """All parts for a machine that can pull no image."""
-    kind_program = kind()
-    programs = {name: _program(name, [VERSIONS, HERE / name]) for name in ("kubernetes", "coredns", "pause")}
+    programs = {
+        "kubernetes": _program("kubernetes", [HERE / "kubernetes"], versions()["KUBERNETES"]),
+        "coredns": _program("coredns", [HERE / "coredns"]),
+        "pause": _program("pause", [HERE / "pause"]),
+    }
     base = base_root("node")
     inputs = [VERSIONS, HERE / "node", HERE / "steps" / "node.sh", HERE / "image.py"]
     key = cache.content_hash(inputs, base.parent.name, *(program.parent.name for program in programs.values()))
@@ -58,7 +60,7 @@ def private_parts() -> Parts:
         shutil.rmtree(gathered)
 
     node = cache.part("node", key, build)
-    return Parts(kind_program, programs["kubernetes"], node / "node.tar", key)
+    return Parts(programs["kubernetes"], node / "node.tar", key)
 
 
 def base_root(which: str) -> Path:
@@ -72,8 +74,8 @@ def base_root(which: str) -> Path:
     return cache.part(f"base-{which}", cache.content_hash([step, packages]), build) / "base.tar"
 
 
-def _program(name: str, inputs: list[Path]) -> Path:
-    key = cache.content_hash([HERE / "steps" / "go.sh", *inputs])
+def _program(name: str, inputs: list[Path], version: str = "") -> Path:
+    key = cache.content_hash([HERE / "steps" / "go.sh", *inputs], version)
     return cache.part(name, key, lambda place: _step("go.sh", name, place)) / name
 
 
