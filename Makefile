@@ -55,6 +55,12 @@ dev: $(VENV)/.dev ## the full development environment in .venv
 manifests: dev ## write the CRDs and the API reference anew from the types
 	$(BIN)/python -m headrace_api.crd
 
+cluster-up: ## a real Kubernetes on this machine, for tests (hack/cluster/README.md); the first time it is compiled
+	hack/cluster/cluster.py up
+
+cluster-down: ## take it down, and whatever killed runs left
+	hack/cluster/cluster.py down
+
 format: dev ## format the code
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -77,5 +83,5 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick dev manifests format golden \
-	lock clean
+.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick dev manifests \
+	cluster-up cluster-down format golden lock clean
