@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from headrace_api.table import RoutingTable
 from headrace_api.units import seconds
@@ -81,6 +83,7 @@ class Controller:
             self._loader.restore(
                 {engine.id: engine.penalty for engine in punished},
                 clock.steady(),
+                trimmed={engine.id: engine.trim for engine in memory.last.engines if engine.trim.value != 1},
                 ratios=memory.last.bytes_per_token,
             )
         self._warm = WarmModels()
@@ -224,6 +227,7 @@ class Controller:
             revision=self._publisher.revision + 1,
             assess=self._warm.assess,
             statuses=self._publisher.policy_statuses,
+            barred=self._publisher.tables.barred(table_names(resources.policies)),
         )
         return snapshot, decision
 
@@ -233,10 +237,16 @@ class Controller:
         publisher, at = self._publisher, self._clock.now()
         refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
         written = publisher.publish(decision.tables, table_names(resources.policies))
+        lost = _policies_of(decision.tables) - _policies_of(written)
+        partly = len(written) < len(decision.tables)
+        # What did not come off is decided again at the next round, against what was published last.
+        memory = decision.memory
+        if partly and self._memory.published is not None:
+            memory = msgspec.structs.replace(memory, published=self._memory.published)
+        statuses = [(name, status) for name, status in decision.statuses if name not in lost]
         if written:
-            publisher.record(
-                self._record(snapshot, decision, before, written, at), self._config.records, decision.memory
-            )
+            record = self._record(snapshot, decision, before, written, at)
+            publisher.record(msgspec.structs.replace(record, statuses=tuple(statuses)), self._config.records, memory)
             for table in written:
                 self._metrics.published.labels(table.policy_namespace, table.policy).inc()
                 log.info(
@@ -248,18 +258,16 @@ class Controller:
                 )
         for key in publisher.remove_orphans(decision.orphans, certain=resources.complete):
             log.info("table of %s for front-end %s removed: the policy asks for it no more", *key)
-        unpublished = {key.policy for key in publisher.tables.refusals}
-        publisher.policy_statuses.update(
-            (name, status) for name, status in decision.statuses if name not in unpublished
-        )
-        self._memory = decision.memory
+        publisher.policy_statuses.update(statuses)
+        self._memory = memory
         publisher.show_policies(resources.policies, refused, at)
         publisher.show_engines(
             resources.engines, {engine.id: engine for engine in snapshot.engines}, self._signal_views(), refused, at
         )
         if resources.complete:
             publisher.forget_others(resources.all())
-        publisher.tell([EventNote(e.kind, e.id, e.type, e.reason, e.message) for e in decision.events], refused, at)
+        events = [event for event in decision.events if event.id not in lost or event.kind != "RoutingPolicy"]
+        publisher.tell([EventNote(e.kind, e.id, e.type, e.reason, e.message) for e in events], refused, at)
         publisher.flush(self._clock.steady())
 
     def _record(
@@ -298,6 +306,10 @@ class Controller:
             log.info("all manifests are right again")
         self._told.faults = now
         self._metrics.faults.set(len(now))
+
+
+def _policies_of(tables: Iterable[RoutingTable]) -> set[str]:
+    return {f"{table.policy_namespace}/{table.policy}" for table in tables}
 
 
 def shedding_policies(tables: Collection[RoutingTable]) -> frozenset[str]:

@@ -12,10 +12,10 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from headrace_api.names import CAPACITY_SUFFICIENT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
+from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
 from headrace_api.status import MAX_MESSAGE, Condition, clip
 
-ORDER: Final = (READY, STALLED, PUBLISHED, SOLVED, CAPACITY_SUFFICIENT, SIGNALS_FRESH)
+ORDER: Final = (READY, STALLED, PUBLISHED, SOLVED, CAPACITY_SUFFICIENT, SIGNALS_FRESH, PROFILE_DRIFT)
 
 
 class Finding(NamedTuple):
@@ -32,8 +32,8 @@ def merged(
 ) -> tuple[Condition, ...]:
     """Conditions after the findings.
 
-    kept: types without a finding that stay as they were; all others of ours without one go (Stalled stands only while
-    True). Conditions of other writers stay. at: RFC 3339.
+    kept: types without a finding that stay as they were; all others of ours without one go (Stalled and ProfileDrift
+    stand only while True). Conditions of other writers stay. at: RFC 3339.
     """
     known = {condition.type: condition for condition in old}
     staying = set(kept)

@@ -7,7 +7,7 @@ ConfigMaps or files, status and Events, and hands ``memory`` back on the next ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -79,6 +79,7 @@ class _Round(NamedTuple):
     holds: tuple[Hold, ...]
     real: tuple[tuple[str, str], ...]
     taken: Mapping[tuple[str, str], str]
+    barred: Collection[tuple[str, str]]
 
     @property
     def at(self) -> str:
@@ -106,12 +107,14 @@ def decide(
     assess: Assess | None = None,
     statuses: Mapping[str, PolicyStatus] = NOTHING_KNOWN,
     solve: Solve = optimized,
+    barred: Collection[tuple[str, str]] = (),
 ) -> Decision:
     """Decide on one tick.
 
     tables: those that stand. uid: of every table, or "" for each policy's own. revision: of all that is published now;
     0: one more than the largest that stands. assess: the warm models' verdict (None: always solve). statuses: what
-    stands, by policy id. solve: the seam for the programme.
+    stands, by policy id. solve: the seam for the programme. barred: (policy id, front-end) whose table can't be written
+    whatever it is, so that none is decided.
     """
     held, holds = hold_losses(memory.last, snapshot)
     standing = standing_tables(tables, memory.shadow, held)
@@ -131,6 +134,7 @@ def decide(
         holds,
         tuple(sorted({key_of(table) for table in tables})),
         taken_names(held),
+        barred,
     )
     policies = {policy.id: policy for policy in held.policies}
     told: dict[str, _Told] = {}
@@ -156,6 +160,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         identity=_identity(current, policy),
         issued=current.at,
         taken=current.taken,
+        barred=current.barred,
     )
     old = current.statuses.get(policy.id, PolicyStatus())
     before = [table for key, table in sorted(current.standing.items()) if key[0] == policy.id]

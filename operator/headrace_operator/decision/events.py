@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from headrace_api.names import CAPACITY_SUFFICIENT, SIGNALS_FRESH, STALLED
+from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, SIGNALS_FRESH, STALLED
 from headrace_api.status import Condition
 from headrace_operator.decision.conditions import status_of
 from headrace_operator.snapshot.eligibility import bare_name
@@ -19,6 +19,7 @@ _FLIPS: tuple[tuple[str, str, Literal["Normal", "Warning"], str], ...] = (
     (CAPACITY_SUFFICIENT, "False", "Warning", "SheddingStarted"),
     (SIGNALS_FRESH, "False", "Warning", "SignalsStale"),
     (STALLED, "True", "Warning", "PolicyInvalid"),
+    (PROFILE_DRIFT, "True", "Warning", "ProfileDrift"),
 )
 
 

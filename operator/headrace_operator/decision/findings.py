@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from headrace_api.names import CAPACITY_SUFFICIENT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
+from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
 from headrace_api.units import seconds
 from headrace_operator.decision.book import Book
 from headrace_operator.decision.conditions import Finding
@@ -51,8 +51,7 @@ def findings(facts: Facts, snapshot: Snapshot) -> list[Finding]:
         found.append(_published(facts))
     if facts.moved:
         found += [_solved(facts), _capacity(facts)]
-    fresh = _fresh(facts, snapshot)
-    return [*found, fresh] if fresh is not None else found
+    return [*found, *filter(None, (_fresh(facts, snapshot), _drift(facts.policy, snapshot)))]
 
 
 def kept(facts: Facts, snapshot: Snapshot) -> tuple[str, ...]:
@@ -169,6 +168,19 @@ def not_read_yet(state: SignalStatus, policy: PolicyState, at: float) -> bool:
     """
     since = epoch_seconds(state.since) if state.state == "Unknown" and state.since else None
     return since is not None and -1.0 < at - since < seconds(policy.spec.staleness.hold)
+
+
+def _drift(policy: PolicyState, snapshot: Snapshot) -> Finding | None:
+    """Profiles that are wrong for most engines of one of the policy's models; only an administrator can mend them."""
+    bases = {base for base, _ in policy.served}
+    parts = [
+        f"{drift.model}: tokens take {1 / drift.factor:.2g} times what the profiles say (median engine)"
+        for drift in snapshot.drifts
+        if drift.model in bases and drift.factor > 0
+    ]
+    if not parts:
+        return None
+    return Finding(PROFILE_DRIFT, "True", "ProfileDrift", f"{listed(parts)}; no engine is trimmed, measure them anew")
 
 
 def concerned(policy: PolicyState, book: Book, states: Sequence[SignalStatus]) -> list[SignalStatus]:

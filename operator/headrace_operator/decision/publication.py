@@ -6,7 +6,7 @@ can't be decided (no answer, frozen, too large, a name that another table has) l
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from math import inf
 from typing import NamedTuple
 
@@ -61,11 +61,12 @@ def publish(
     identity: Identity,
     issued: str,
     taken: Mapping[Key, str],
+    barred: Collection[Key] = (),
 ) -> Publication:
     """The tables of one policy.
 
     moved: its weights were found anew. edited: what could be chosen changed, so that prices are news even where weights
-    are not. taken: see ``taken_names``.
+    are not. taken: see ``taken_names``. barred: whose place the shell knows not to be had.
     """
     written: list[RoutingTable] = []
     after: list[RoutingTable] = []
@@ -73,7 +74,7 @@ def publish(
     for frontend in sorted(policy.spec.frontends, key=lambda frontend: frontend.name):
         old = standing.get((policy.id, frontend.name))
         new = None
-        if (policy.id, frontend.name) not in taken:
+        if (policy.id, frontend.name) not in taken and (policy.id, frontend.name) not in barred:
             new = _candidate(book, policy, frontend, old, moved=moved, edited=edited)
         if new is not None and (old is None or content_hash(new) != content_hash(old)):
             table = stamped(new, identity, issued)

@@ -84,6 +84,25 @@ def with_history(old: PolicyStatus, line: str) -> tuple[str, ...]:
     return (line, *old.history)[:MAX_HISTORY]
 
 
+def published_unseen(old: PolicyStatus, tables: Sequence[RoutingTable]) -> PolicyStatus:
+    """Status of tables that stand although nothing else of their publication was kept: it ended half-way."""
+    newest = max(tables, key=lambda table: table.identity.revision)
+    line = (
+        f"{newest.issued} rev {newest.identity.revision}: the operator ended while publishing, causes are not known; "
+        + "; ".join(weight_lines(tables))
+    )
+    return msgspec.structs.replace(
+        old,
+        as_of=newest.issued,
+        summary=msgspec.structs.replace(
+            old.summary, revision=newest.identity.revision, hash=_hash(tables), changed=newest.issued
+        ),
+        weights=weight_lines(tables),
+        why=(),
+        history=with_history(old, clip(line, MAX_HISTORY_TEXT)),
+    )
+
+
 def signal_lines(policy: PolicyState, book: Book, snapshot: Snapshot) -> tuple[str, ...]:
     """Signals that are not fresh, the longest standing first; those that may still come are left out."""
     stale = [

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from headrace_api.status import PolicyStatus
 from headrace_api.table import RoutingTable
 from headrace_operator.decision.memory import Memory
 from headrace_operator.publisher.files import write_atomically
@@ -24,7 +25,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One publication: everything that ``decide`` was given, and the tables it wrote.
 
     at: RFC 3339. memory: the decision's memory before it. before: the tables that stood. history: (policy id, line)
-    that the publication added.
+    that the publication added. statuses: by policy id, as they are after it; files follow some seconds later.
     """
 
     revision: int
@@ -36,6 +37,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     before: tuple[RoutingTable, ...] = ()
     written: tuple[RoutingTable, ...] = ()
     history: tuple[tuple[str, str], ...] = ()
+    statuses: tuple[tuple[str, PolicyStatus], ...] = ()
 
 
 def recorded_revisions(state: Path) -> tuple[int, ...]:

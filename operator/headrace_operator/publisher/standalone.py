@@ -18,6 +18,7 @@ from headrace_api.status import EngineStatus, PolicyStatus
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.encode import configmap_name, stamped
 from headrace_operator.decision.memory import Memory
+from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.configmap import dump
 from headrace_operator.publisher.engine_status import SignalView, engine_status
 from headrace_operator.publisher.events import with_event
@@ -25,6 +26,7 @@ from headrace_operator.publisher.files import write_atomically
 from headrace_operator.publisher.heartbeat import Heartbeat
 from headrace_operator.publisher.overlay import laid_over
 from headrace_operator.publisher.records import Record, write_memory, write_record
+from headrace_operator.publisher.recovery import recovered
 from headrace_operator.publisher.state import (
     EVENTS_FILE,
     StateIdentity,
@@ -58,14 +60,15 @@ class StandalonePublisher:
         self._state = state
         self.identity = identity
         self.tables = TableDirectory(state)
-        self._statuses = StatusDirectory(state)
+        self._complaints = Complaints()
+        self._statuses = StatusDirectory(state, self._complaints)
         self._heartbeat = Heartbeat(state)
         self._events = read_events(state)
         self._told: dict[tuple[str, str], str] = {}
         self._orphaned: frozenset[TableKey] = frozenset()
         self.faults = self.tables.read_back()
         self.stored = [(one.kind, one.id, one.metadata.generation, one.spec) for one in read_stored(state)]
-        self.policy_statuses: dict[str, PolicyStatus] = read_statuses(state)
+        self.policy_statuses = recovered(state, read_statuses(state), self.tables.tables())
         self._shown: dict[str, PolicyStatus] = dict(self.policy_statuses)
         self._engine_statuses: dict[str, EngineStatus] = read_engine_statuses(state)
         self.revision = last_revision(state, self.tables.tables())
@@ -86,9 +89,11 @@ class StandalonePublisher:
 
     def publish(self, tables: Iterable[RoutingTable], names: Mapping[TableKey, str]) -> tuple[RoutingTable, ...]:
         """Write changed tables and mend what someone touched; gives the changed ones that now stand."""
-        standing = self.tables.publish(tables, names)
         for key in self.tables.repair(names):
             log.info("table of %s for front-end %s written again: it was removed or changed", *key)
+        standing = self.tables.publish(tables, names)
+        refused = {f"{key.policy} {key.frontend}": one.message for key, one in sorted(self.tables.refusals.items())}
+        self._complaints.only("table of ", refused)
         if standing:
             self.revision = max(self.revision, *(table.identity.revision for table in standing))
         return standing
@@ -109,7 +114,9 @@ class StandalonePublisher:
             write_record(self._state, record, keep)
             write_memory(self._state, memory)
         except OSError as error:
-            log.warning("record of revision %d can't be written: %s", record.revision, error)
+            self._complaints.about("writing a record", error.strerror or error)
+        else:
+            self._complaints.settled("writing a record")
 
     def show_policies(self, policies: Sequence[RoutingPolicy], refused: Mapping[tuple[str, str], str], at: str) -> None:
         """Statuses of all policies, with what publishing found laid over them."""
@@ -181,7 +188,9 @@ class StandalonePublisher:
         try:
             write_atomically(self._state / EVENTS_FILE, dump(_listed(self._events)), sync=False)
         except OSError as error:
-            log.warning("Events can't be written: %s", error)
+            self._complaints.about("writing Events", error.strerror or error)
+        else:
+            self._complaints.settled("writing Events")
 
     def flush(self, steady: float, *, all_of_them: bool = False) -> int:
         """Write the statuses that are due; gives how many."""
@@ -190,9 +199,10 @@ class StandalonePublisher:
     def beat(self, steady: float, at: str) -> None:
         """Renew the heartbeat; a failure is logged, never more."""
         try:
-            self._heartbeat.renew(steady, at)
+            if self._heartbeat.renew(steady, at):
+                self._complaints.settled("renewing the heartbeat")
         except OSError as error:
-            log.warning("the heartbeat can't be renewed: %s", error)
+            self._complaints.about("renewing the heartbeat", error.strerror or error)
 
 
 def table_names(policies: Iterable[RoutingPolicy]) -> dict[TableKey, str]:

@@ -6,7 +6,6 @@ per five seconds an object; what comes sooner waits, and only the latest is writ
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -15,10 +14,9 @@ from headrace_api.base import resource_id
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_api.status import EngineStatus, PolicyStatus
+from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.files import Signature, remove, write_atomically
 from headrace_operator.publisher.state import STATUS, status_document, status_path
-
-log = logging.getLogger(__name__)
 
 QUIET_SECONDS: Final = 5.0
 
@@ -33,8 +31,9 @@ class StatusKey(NamedTuple):
 class StatusDirectory:
     """Writes statuses under ``state/status``."""
 
-    def __init__(self, state: Path) -> None:
+    def __init__(self, state: Path, complaints: Complaints | None = None) -> None:
         self._state = state
+        self._complaints = complaints or Complaints()
         self._wanted: dict[StatusKey, bytes] = {}
         self._written: dict[StatusKey, tuple[bytes, Signature]] = {}
         self._times: dict[StatusKey, float] = {}
@@ -71,11 +70,13 @@ class StatusDirectory:
             last = self._times.get(key)
             if last is not None and steady - last < QUIET_SECONDS and not all_of_them:
                 continue
+            what = f"writing the status of {key.kind} {key.id}"
             try:
                 write_atomically(path, document)
             except OSError as error:
-                log.warning("status of %s %s can't be written: %s", key.kind, key.id, error)
+                self._complaints.about(what, error.strerror or error)
                 continue
+            self._complaints.settled(what)
             self._written[key] = (document, Signature(path))
             self._times[key] = steady
             written += 1

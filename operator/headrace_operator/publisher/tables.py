@@ -76,6 +76,20 @@ class TableDirectory:
         standing = self._standing.get(key)
         return None if standing is None else standing.path
 
+    def barred(self, names: Mapping[TableKey, str]) -> frozenset[TableKey]:
+        """Whose place is not to be had now, so that nothing need be decided for it; ``refusals`` says why."""
+        found = set()
+        for key, name in names.items():
+            refusal = self._refusal(key, self._state / key.policy.partition("/")[0] / f"{name}.yaml", False)
+            if refusal is not None:
+                self.refusals[key] = refusal
+                found.add(key)
+            else:
+                self.refusals.pop(key, None)
+        for key in self.refusals.keys() - names.keys():
+            del self.refusals[key]
+        return frozenset(found)
+
     def publish(self, tables: Iterable[RoutingTable], names: Mapping[TableKey, str]) -> tuple[RoutingTable, ...]:
         """Write these tables; ``names``: the ConfigMap's name by key. Gives those that now stand."""
         written = []
@@ -93,8 +107,6 @@ class TableDirectory:
             name = names.get(key, standing.path.stem)
             path = self._state / standing.table.policy_namespace / f"{name}.yaml"
             if path == standing.path and standing.signature.holds(path):
-                if key in self.refusals:
-                    del self.refusals[key]
                 continue
             if self._write(key, standing.table, path, ours=path == standing.path):
                 repaired.append(key)
@@ -135,13 +147,13 @@ class TableDirectory:
                 "NamespaceReserved",
                 f"namespace {path.parent.name!r} is the operator's own folder in --state; right would be another",
             )
-        for other, standing in self._standing.items():
-            if other != key and standing.path == path:
-                return Refusal(
-                    "ConfigMapTaken",
-                    f"ConfigMap {path.stem!r} carries the table of {other.policy}, front-end {other.frontend};"
-                    " right would be another publish.configMap",
-                )
+        owner = next((other for other, one in self._standing.items() if other != key and one.path == path), None)
+        if owner is not None:
+            return Refusal(
+                "ConfigMapTaken",
+                f"ConfigMap {path.stem!r} carries the table of {owner.policy}, front-end {owner.frontend};"
+                " right would be another publish.configMap",
+            )
         standing_here = self._standing.get(key)
         if ours or (standing_here is not None and standing_here.path == path) or not path.exists():
             return None

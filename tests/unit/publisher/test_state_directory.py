@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headrace_api.commands import EnvironmentFailed
-from headrace_api.status import Condition, PolicyStatus
+from headrace_api.status import Condition, PolicyStatus, PolicySummary
 from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, RoutingTable, TableEngine
 from headrace_operator.decision.encode import stamped
 from headrace_operator.decision.memory import Memory
@@ -254,6 +254,19 @@ def test_a_write_that_fails_keeps_the_old_table(tmp_path: Path, monkeypatch: pyt
     assert tables.tables() == (table(),)
     monkeypatch.undo()
     assert tables.repair(NAMES) == ()
+    assert tables.refusals[KEY].reason == "WriteFailed"
+    assert tables.barred(NAMES) == frozenset()
+    assert tables.refusals == {}
+
+
+def test_places_are_judged_before_anything_is_decided(tmp_path: Path) -> None:
+    path = tmp_path / "inf" / "headrace-chat-fe-a.yaml"
+    path.parent.mkdir()
+    path.write_text("kind: ConfigMap\n")
+    tables = TableDirectory(tmp_path)
+    assert tables.barred(NAMES) == {KEY}
+    assert tables.refusals[KEY].reason == "ConfigMapNotOurs"
+    assert tables.barred({}) == frozenset()
     assert tables.refusals == {}
 
 
@@ -489,12 +502,13 @@ def publisher(state: Path, term: int = 1) -> StandalonePublisher:
 def test_a_restart_takes_up_tables_statuses_and_revisions(tmp_path: Path) -> None:
     first = publisher(tmp_path)
     first.publish([table(7)], NAMES)
-    first.policy_statuses["inf/chat"] = STATUS
+    shown = msgspec.structs.replace(STATUS, summary=PolicySummary(revision=7))
+    first.policy_statuses["inf/chat"] = shown
     first.show_policies([policy()], {}, AT)
     first.tell([EventNote("RoutingPolicy", "inf/chat", "Normal", "WeightsChanged", "x")], {}, AT)
     first.flush(0.0)
     second = publisher(tmp_path, term=2)
-    assert (second.revision, second.policy_statuses) == (7, {"inf/chat": STATUS})
+    assert (second.revision, second.policy_statuses) == (7, {"inf/chat": shown})
     assert second.stamp_term({}) == 1
     standing = second.tables.tables()[0]
     assert (standing.identity, standing.hash) == (Identity(uid="u", term=2, revision=7), table(7).hash)
