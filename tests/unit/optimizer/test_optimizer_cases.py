@@ -48,6 +48,13 @@ def test_lp_01_equal_engines_share_by_ready_replicas() -> None:
     assert found == pytest.approx({("a", "a"): 5.0, ("a", "b"): 15.0, ("a", "c"): 20.0}, rel=1e-12)
 
 
+def test_lp_01_engines_that_differ_in_any_number_are_no_pool() -> None:
+    """LP-01: alike when idle, not when busy; https://github.com/opencobra/cobratoolbox/issues/1252. Busy decides."""
+    busy = profile({0: 100, 100: 900})
+    found = flows_of(solve(pool(engine("a", shape=busy), engine("b"), rate=90), CHAT))
+    assert found == pytest.approx({("a", "b"): 90})
+
+
 def test_lp_02_demand_above_capacity_is_shed_openly() -> None:
     """LP-02a: https://github.com/llm-d/llm-d-autoscaling/pull/102. The page rules: we shed, with the amount stated."""
     solution = solve(pool(engine("a", rate=10), engine("b", rate=10), rate=50), CHAT)

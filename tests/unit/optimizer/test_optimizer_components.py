@@ -6,6 +6,7 @@ import msgspec
 
 from headrace_api.policy import EngineSelector, Strategy
 from headrace_operator.optimizer import components
+from headrace_operator.optimizer.layout import build_layout
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot
 from support.fleet import demand, engine, policy
 
@@ -76,3 +77,17 @@ def test_a_policy_that_reaches_nothing_is_alone() -> None:
         ("default/q",),
     )
     assert components(Snapshot(at=0.0)) == ()
+
+
+def test_a_remembered_layout_is_used_only_while_every_part_of_it_holds() -> None:
+    found = snapshot(choosing("p", "gold"), engines=ENGINES)
+    first = build_layout(found, ("default/p",))
+    again = msgspec.structs.replace(found, at=5.0, engines=tuple(reversed(found.engines)))
+    assert build_layout(again, ("default/p",)) is first
+    dead = msgspec.structs.replace(found, engines=(msgspec.structs.replace(ENGINES[0], alive=False), *ENGINES[1:]))
+    assert build_layout(dead, ("default/p",)) is first
+    moved = msgspec.structs.replace(found, engines=(msgspec.structs.replace(ENGINES[0], labels=()), *ENGINES[1:]))
+    assert build_layout(moved, ("default/p",)).engines == ()
+    fewer = msgspec.structs.replace(found, demand=())
+    assert build_layout(fewer, ("default/p",)).sources == ()
+    assert build_layout(found, ("default/p",)) is first

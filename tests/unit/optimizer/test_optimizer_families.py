@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
+import numpy as np
 import pytest
 
 from headrace_api.engine import PerReplica
 from headrace_operator.optimizer import next_savings, solve
+from headrace_operator.optimizer.layout import build_layout
+from headrace_operator.optimizer.problem import build_problem
+from headrace_operator.optimizer.programme import LOAD_COLUMNS, engine_prices, shape_of
+from headrace_operator.optimizer.readings import Reader
 from headrace_operator.snapshot.model import SavingSince, Snapshot
 from support.fleet import (
     CHAT,
@@ -193,6 +200,18 @@ def test_the_lowest_target_of_the_policies_on_an_engine_counts() -> None:
     solution = solve(snapshot, ("default/chat", "default/other"))
     assert [entry.soft for entry in solution.engines] == pytest.approx([0.5, 0.5])
     assert [entry.load for entry in solution.engines] == pytest.approx([0.5, 0.5])
+
+
+def test_an_idle_engine_costs_its_first_slope_whatever_the_dual_says() -> None:
+    """A dual may be as low as it likes where nothing flows; the guard would take such an engine for free."""
+    layout = build_layout(two(), CHAT)
+    problem = build_problem(layout, Reader(layout).read(two()), {}, shedding=True)
+    shape = shape_of(problem, problem.allowed, problem.allowed, problem.shed_work)
+    duals, values = np.full(shape.rows, 7.0), np.zeros(shape.columns)
+    values[LOAD_COLUMNS] = 0.5
+    assert engine_prices(problem, shape, duals, values).tolist() == [0.0, -7.0]
+    shut = replace(problem, soft=np.zeros(2))
+    assert engine_prices(shut, shape, duals, values).tolist() == [problem.prices.overload, -7.0]
 
 
 def test_a_profile_that_falls_and_rises_is_repaired_and_named() -> None:

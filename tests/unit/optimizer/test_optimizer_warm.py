@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from headrace_operator.optimizer import WarmModel, loaded, solve, solver, warm
-from headrace_operator.snapshot.model import EngineState, SavingSince, Snapshot
+from headrace_operator.snapshot.model import EngineState, PolicyState, SavingSince, Snapshot
 from headrace_operator.snapshot.signals import Factor
 from support.fleet import CHAT, RISING, classic, demand, engine, flows_of, network, policy, previous
 from support.lp_instances import policy_ids, random_instance, snapshot_of
@@ -32,27 +32,30 @@ def test_the_optimum_in_force_moves_nothing() -> None:
 
 def test_the_tables_rounding_to_integers_moves_nothing() -> None:
     """Weights are integers of 10,000: an engine may be a hair above its capacity, a sum a hair below 1."""
-    rounded = {pair: round(weight * 10_000) / 10_000 for pair, weight in OPTIMUM.items()}
-    rounded["b", "b"] += 1e-4
-    rounded["c", "c"] -= 1e-4
+    rounded = OPTIMUM | {("b", "b"): 0.8334, ("b", "c"): 0.1666, ("c", "c"): 0.9999}
     verdict = WarmModel().assess(standing(rounded), CHAT)
     assert not verdict.moves
     assert math.isfinite(verdict.objective_current)
 
 
 def test_a_soft_limit_filled_by_rounded_weights_moves_nothing() -> None:
-    """6,667 of 10,000 of 30 requests/s is 0.001 beyond the target's 20: the table's rounding."""
+    """6,667 of 10,000 of 30 requests/s is 0.001 beyond the target's 20: rounding, even without a deadband."""
     snapshot = Snapshot(
         at=0.0,
         engines=(engine("far", rate=100), engine("near", rate=40)),
-        policies=(policy(frontends="a", target=50),),
+        policies=(without_deadband(policy(frontends="a", target=50)),),
         demand=(demand("a", 30),),
         network=network({("a", "near"): 1, ("a", "far"): 31}),
         previous=previous({("a", "near"): 0.6667, ("a", "far"): 0.3333}),
     )
     assert not WarmModel().assess(snapshot, CHAT).moves
-    beyond = previous({("a", "near"): 0.68, ("a", "far"): 0.32})
+    beyond = previous({("a", "near"): 0.67, ("a", "far"): 0.33})
     assert WarmModel().assess(msgspec.structs.replace(snapshot, previous=beyond), CHAT).moves
+
+
+def without_deadband(state: PolicyState) -> PolicyState:
+    objective = msgspec.structs.replace(state.spec.objective, deadband_permille=0)
+    return msgspec.structs.replace(state, spec=msgspec.structs.replace(state.spec, objective=objective))
 
 
 @pytest.mark.parametrize(
@@ -103,9 +106,7 @@ def test_shed_shares_in_force_are_priced_and_stand() -> None:
 
 
 def test_a_deadband_of_zero_still_ignores_rounding() -> None:
-    calm = policy(target=100)
-    objective = msgspec.structs.replace(calm.spec.objective, deadband_permille=0)
-    exact = msgspec.structs.replace(calm, spec=msgspec.structs.replace(calm.spec, objective=objective))
+    exact = without_deadband(policy(target=100))
     assert not WarmModel().assess(standing(policies=(exact,)), CHAT).moves
 
 
