@@ -69,7 +69,7 @@ def _say(line: str) -> None:
 
 def _address(flag: str, text: str, faults: list[str]) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
+    if not colon or not host or not port.isascii() or not port.isdigit() or int(port[:9]) > 65535:
         faults.append(f"{flag} {text}: not an address; right would be 127.0.0.1:8080 or [::1]:0")
         return "", 0
     return host.strip("[]"), int(port)

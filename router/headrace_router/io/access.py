@@ -6,6 +6,7 @@ Beside the request path. One line a request, written by JSON's rules so that not
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -36,7 +37,8 @@ class Entry:
     def __init__(self, request_id: str, request: web.BaseRequest, started: float) -> None:
         self.request_id = request_id
         self.method = request.method
-        self.path = request.raw_path[:256]
+        # Without the query, which may hold a key.
+        self.path = request.raw_path.partition("?")[0][:256]
         self.remote = request.remote
         self.started = started
         self.route: Route | None = None
@@ -72,5 +74,7 @@ def write_line(entry: Entry) -> None:
         "attempts": account.attempts if account is not None else 0,
         "outcome": account.outcome if account is not None else None,
     }
-    sys.stdout.write(json.dumps(record, ensure_ascii=True, separators=(",", ":")) + "\n")
-    sys.stdout.flush()
+    # Whoever read the log may be gone: no reason to fail requests.
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.write(json.dumps(record, ensure_ascii=True, separators=(",", ":")) + "\n")
+        sys.stdout.flush()

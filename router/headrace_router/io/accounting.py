@@ -53,7 +53,12 @@ class Ledger:
         return found
 
     def prepare(self, view: TableView) -> None:
-        """Make the demand series of a table at 0, so that the first increase is seen as one."""
+        """Make the demand series of a table at 0, so that the first increase is seen as one; forget who left."""
+        self._learned = {key: learned for key, learned in self._learned.items() if key[0] in view.models}
+        owners = [
+            demand_labels(policy, routes.model, "", 0)[:4] for policy in view.policies for routes in policy.table.models
+        ]
+        self.metrics.retain([*owners, *((engine,) for engine in view.engines)], monotonic())
         for policy in view.policies:
             table = policy.table
             for routes in table.models:

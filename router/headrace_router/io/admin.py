@@ -22,6 +22,7 @@ from headrace_router.core.selection import Selector
 from headrace_router.core.view import PolicyView
 from headrace_router.io.heartbeat import Heartbeat
 from headrace_router.io.metrics import POLICY, Gauges, Metrics
+from headrace_router.io.numbers import whole
 from headrace_router.io.tables import Followed, Tables
 
 _MAX_BYTES = 10**9
@@ -80,13 +81,14 @@ class Admin:
         policy = view.policy_for(model)
         if policy is None:
             return _json({"error": f"no table has model {model!r}", "models": sorted(view.models)}, 404)
-        size = request.query.get("bytes", "0")
-        if not size.isdigit() or int(size) > _MAX_BYTES:
-            return _json({"error": f"bytes is {size!r}; right would be the body's size, such as 2048"}, 400)
+        given = request.query.get("bytes", "0")
+        size = whole(given, _MAX_BYTES)
+        if size is None:
+            return _json({"error": f"bytes is {given[:32]!r}; right would be the body's size, such as 2048"}, 400)
         asked = RequestFacts(
             model,
             key=_key(policy, request.query.get("key")),
-            body_bytes=int(size),
+            body_bytes=size,
             priority=request.query.get("priority", ""),
         )
         return _json(explain(self.selector, asked, asyncio.get_running_loop().time()), 200)

@@ -61,6 +61,17 @@ def value_of(headers: RawHeaders, name: bytes) -> bytes | None:
     return None
 
 
+def garbled(headers: RawHeaders) -> str | None:
+    """The name of a header that can't be passed on as it came: the upstream leg writes text as UTF-8."""
+    for name, value in headers:
+        if not value.isascii():
+            try:
+                value.decode()
+            except UnicodeDecodeError:
+                return name.decode("ascii", "replace")
+    return None
+
+
 def listed(headers: RawHeaders, name: bytes) -> frozenset[bytes]:
     """Members of a comma-separated header over all its lines, in lower case."""
     members: set[bytes] = set()

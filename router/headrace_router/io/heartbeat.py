@@ -23,11 +23,22 @@ class Heartbeat:
     def __init__(self, tables: Iterable[Path]) -> None:
         folders = {folder for table in tables for folder in list(table.absolute().parents)[: _FOLDERS_UP + 1]}
         self._files = sorted(folder / HEARTBEAT_FILE for folder in folders)
+        self._seen: tuple[float, float] = (-1.0, 0.0)
 
     def age(self) -> float | None:
-        """Seconds since the last renewal; a file from the future is as good as new."""
+        """Seconds since the last renewal.
+
+        Of one from the future (a clock was set back) the time since it was first seen: else a dead operator would
+        look alive until that future has come.
+        """
         renewed = [when for file in self._files if (when := _renewed(file)) is not None]
-        return max(0.0, time.time() - max(renewed)) if renewed else None
+        if not renewed:
+            return None
+        latest, now = max(renewed), time.monotonic()
+        if latest != self._seen[0]:
+            self._seen = (latest, now)
+        age = time.time() - latest
+        return age if age >= 0.0 else now - self._seen[1]
 
 
 def _renewed(file: Path) -> float | None:

@@ -20,7 +20,8 @@ from headrace_router.core.affinity import affinity_key, lower_names
 from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
 from headrace_router.core.facts import RequestFacts
 from headrace_router.core.view import PolicyView, TableView
-from headrace_router.io.headers import value_of
+from headrace_router.io.headers import garbled, value_of
+from headrace_router.io.numbers import whole
 from headrace_router.io.paths import Kind, Route
 from headrace_router.io.refusals import Refusal
 from headrace_router.io.watch import Expired, Watch
@@ -29,6 +30,7 @@ from headrace_router.io.watch import Expired, Watch
 BODY_IDLE: Final = 60.0
 CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _UNSET: Final = frozenset({b"", b"null"})
+_MOST_RETRIES: Final = 10**9
 
 
 @dataclass(slots=True)
@@ -51,6 +53,9 @@ async def take_in(
     Raises:
         CancelledError: the client has left. Expired: the router shuts down.
     """
+    if (name := garbled(request.raw_headers)) is not None:
+        message = f"header {name} has a value that is not UTF-8; right would be ASCII, or UTF-8 where it must be"
+        return Refusal(400, "bad_request", message, final=True)
     body = await _read(request, max(policy.table.limits.body for policy in current().policies), watch)
     if isinstance(body, Refusal):
         return body
@@ -151,5 +156,5 @@ def _asked(request: web.BaseRequest, route: Route, policy: PolicyView, facts: Bo
         needs=needs(known) if known is not None else frozenset(),
         priority=priority.name,
     )
-    retried = headers.get(HEADER_CLIENT_RETRY, "0")
-    return Asked(route, policy, asked, priority, body, client_retry=retried.isdigit() and int(retried[:9]) > 0)
+    retried = whole(headers.get(HEADER_CLIENT_RETRY, "0"), _MOST_RETRIES)
+    return Asked(route, policy, asked, priority, body, client_retry=bool(retried))

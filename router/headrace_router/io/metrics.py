@@ -1,9 +1,9 @@
 """The router's own metrics: what it was offered, what it did, what it knows.
 
 Beside the request path. Label values come from the table (models, priorities, engines), never from a client, so that
-their number is bounded. Histograms carry no engine label: a page of 1,000 engines x 3 histograms blocks the loop for
-1.3 s; engines have sums and counts. Live state (in flight, ejected, tables) is read when the page is asked for, and the
-page is made in steps, so that it never holds up a stream.
+their number is bounded; what left the tables is forgotten after a while. Histograms carry no engine label: a page of
+1,000 engines x 3 histograms blocks the loop for 1.3 s; engines have sums and counts. Live state (in flight, ejected,
+tables) is read when the page is asked for, and the page is made in steps, so that it never holds up a stream.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ CONNECT_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 POLICY: Final = ("policy_namespace", "policy", "frontend")
 # Series rendered between two turns of the loop: about 1 ms.
 STEP: Final = 50
+# Seconds that the series of an engine or model that left the tables stay, so that its last counts are still scraped.
+KEEP_S: Final = 900.0
 
 Labels = tuple[str, ...]
 Demand = tuple[str, str, str, str, str, str]
@@ -56,6 +58,22 @@ class Family:
             child = self._children[values] = self._metric.labels(*values) if values else self._metric
         return child
 
+    def forget(self, values: Labels) -> None:
+        """Drop one child; it begins at 0 if it is ever used again."""
+        del self._children[values]
+        self._metric.remove(*values)
+
+    def owners(self, values: Labels) -> Iterator[Labels]:
+        """Of whom in the tables a child speaks: an engine, a policy's model."""
+        if "engine" in self.labels:
+            yield (values[self.labels.index("engine")],)
+        if "model" in self.labels:
+            yield values[: self.labels.index("model") + 1]
+
+    def known(self) -> list[Labels]:
+        """Label values of all children."""
+        return list(self._children)
+
     @property
     def kind(self) -> str:
         """The type that the page states."""
@@ -79,6 +97,8 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self.families: list[Family] = []
+        self._owners: frozenset[Labels] = frozenset()
+        self._gone: dict[Labels, float] = {}
         demand = names.LABELS_DEMAND
         self.offered = self._make(Counter, names.METRIC_OFFERED, "Requests offered, first tries only.", demand)
         self.client_retries = self._make(Counter, names.METRIC_CLIENT_RETRIES, "Requests that clients retried.", demand)
@@ -124,6 +144,27 @@ class Metrics:
         family = Family(kind(name, text, stated, registry=self._registry, **settings), name, text, stated)
         self.families.append(family)
         return family
+
+    def retain(self, owners: Iterable[Labels], now: float) -> None:
+        """Called with a new view: ``owners`` are (engine,) and (policy namespace, policy, front-end, model) in it.
+
+        Series of others go once they have been gone for KEEP_S: engines come and go, a router stays for months.
+        """
+        there = frozenset(owners)
+        if there == self._owners:
+            return
+        self._gone |= dict.fromkeys(self._owners - there, now)
+        self._owners = there
+        self._gone = {owner: since for owner, since in self._gone.items() if owner not in there}
+        over = {owner for owner, since in self._gone.items() if now - since >= KEEP_S}
+        if not over:
+            return
+        for family in self.families:
+            for values in family.known():
+                if not over.isdisjoint(family.owners(values)):
+                    family.forget(values)
+        for owner in over:
+            del self._gone[owner]
 
     async def page(self, live: Callable[[], Iterable[Gauges]]) -> bytes:
         """The page in Prometheus' text format."""

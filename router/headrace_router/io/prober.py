@@ -15,6 +15,8 @@ from headrace_router.io.upstream import Address, Cut, Lost, NotSent, Upstream, U
 
 EVERY: Final = 0.25
 LIMIT: Final = 2.0
+# A single silence may be our own: a busy loop would else find a whole fleet not ready at once.
+_TRIES: Final = 2
 _HEALTH: Final = UpstreamRequest("GET", "/health", [], b"")
 _MANY: Final = 64
 
@@ -37,17 +39,33 @@ async def probe_for_ever(selector: Selector, upstream: Upstream, told: Callable[
 
 
 async def _ask(selector: Selector, upstream: Upstream, engine: str, url: str, told: Callable[[], None]) -> None:
+    known = selector.view.engines.get(engine)
+    tls = known.config.tls if known is not None else None
+    address = Address(engine, url, tls.server_name if tls is not None else None)
     ready = False
-    try:
-        async with asyncio.timeout(LIMIT):
-            response = await upstream.send(Address(engine, url), _HEALTH, connect=LIMIT)
-            try:
-                ready = response.status < 500
-                while await response.read():
-                    pass
-            finally:
-                response.abort()
-    except (NotSent, Lost, Cut, TimeoutError):
-        ready = False
+    for _ in range(_TRIES):
+        try:
+            ready = await _answers(upstream, address)
+            break
+        except TimeoutError:
+            continue
+        except NotSent as error:
+            if error.own:
+                return  # without sockets of our own we know nothing of any engine
+            break
+        except (Lost, Cut):
+            break
     selector.set_ready(engine, url, ready)
     told()
+
+
+async def _answers(upstream: Upstream, address: Address) -> bool:
+    async with asyncio.timeout(LIMIT):
+        response = await upstream.send(address, _HEALTH, connect=0.0)
+        try:
+            ready = response.status < 500
+            while await response.read():
+                pass
+        finally:
+            response.abort()
+    return ready

@@ -29,6 +29,7 @@ from headrace_router.io.access import write_line
 from headrace_router.io.accounting import Ledger
 from headrace_router.io.admin import Admin
 from headrace_router.io.aiohttp_upstream import AiohttpUpstream
+from headrace_router.io.calm_log import Calm
 from headrace_router.io.heartbeat import Heartbeat
 from headrace_router.io.listener import Listener
 from headrace_router.io.metrics import Metrics
@@ -101,6 +102,8 @@ class Router:
 
     def install(self, view: TableView) -> None:
         """Swap the view: one assignment, then what follows from it."""
+        # Clocks are set while routers run, and all of a front-end's are to draw shed lots in the same windows.
+        self.selector.wall_offset = time.time() - asyncio.get_running_loop().time()
         self.selector.install(view)
         self.ledger.prepare(view)
         self.upstream.retain(view.engines.keys())
@@ -240,3 +243,5 @@ def log_to_stderr() -> None:
     """Log lines for people, on stderr."""
     logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Calm())

@@ -15,6 +15,8 @@ import msgspec
 MAX_LINE: Final = 64 * 1024
 MAX_UNARY: Final = 256 * 1024
 _TAIL: Final = 8 * 1024
+# No answer has more tokens; a larger number is an engine's fault and would stand in demand for ever.
+_MOST_TOKENS: Final = 10**8
 
 
 class _Usage(msgspec.Struct):
@@ -88,14 +90,14 @@ class Usage:
         self.output_tokens: int | None = None
 
     def take(self, usage: _Usage | None) -> None:
-        """Later statements correct earlier ones; what is absent or negative says nothing."""
+        """Later statements correct earlier ones; what is absent, negative or absurd says nothing."""
         if usage is None:
             return
         for stated in (usage.prompt_tokens, usage.input_tokens):
-            if stated is not None and stated >= 0:
+            if stated is not None and 0 <= stated <= _MOST_TOKENS:
                 self.input_tokens = stated
         for stated in (usage.completion_tokens, usage.output_tokens):
-            if stated is not None and stated >= 0:
+            if stated is not None and 0 <= stated <= _MOST_TOKENS:
                 self.output_tokens = stated
 
 
@@ -213,6 +215,10 @@ class UnaryObserver:
                 return found
         elif self._size:
             inputs, outputs = _INPUT.findall(self._tail), _OUTPUT.findall(self._tail)
-            found.input_tokens = int(inputs[-1]) if inputs else None
-            found.output_tokens = int(outputs[-1]) if outputs else None
+            found.take(
+                _Usage(
+                    input_tokens=int(inputs[-1]) if inputs else None,
+                    output_tokens=int(outputs[-1]) if outputs else None,
+                )
+            )
         return found

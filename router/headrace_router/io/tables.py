@@ -128,8 +128,12 @@ class Tables:
             return False
         entry.error = entry.note = None
         verdict = newer(entry.table, result)
-        if verdict is Verdict.OLDER:
-            entry.note = f"revision {result.identity.revision} is older than the one in use and is ignored"
+        if verdict is Verdict.OLDER and entry.table is not None:
+            entry.note = (
+                f"revision {result.identity.revision} of term {result.identity.term} is older than the one in use "
+                f"(revision {entry.table.identity.revision} of term {entry.table.identity.term}) and is ignored"
+            )
+            log.warning("table %s: %s", entry.file.path.name, entry.note)
         if verdict is not Verdict.APPLY:
             return False
         self.frontend = result.frontend

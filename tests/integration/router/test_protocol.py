@@ -2,12 +2,13 @@
 
 import asyncio
 import gzip
+import logging
 from pathlib import Path
 
 import pytest
 
 from support.fake_engine import Exchange, FakeEngine, answers, streams
-from support.raw_client import RawClient, ask, post
+from support.raw_client import RawClient, ask, get, post
 from support.router_process import in_flight, router_in_loop, until
 from support.router_table import EngineAt, routing_table
 
@@ -258,3 +259,34 @@ async def test_anthropics_path_has_anthropics_errors(tmp_path: Path) -> None:
         answer = await ask(router.address, post({"model": "z"}, "/v1/messages"))
         assert answer.json()["type"] == "error"
         assert answer.status == 404
+
+
+@pytest.mark.parametrize(
+    ("header", "status"),
+    [
+        (b"x-stainless-retry-count: \xc2\xb2", 200),
+        (b"x-stainless-retry-count: " + b"9" * 5000, 200),
+        (b"X-User: Jos\xc3\xa9", 200),
+        (b"X-User: Jos\xe9", 400),
+        (b"x-session-id: \xff", 400),
+        (b"X-Forwarded-For: \xe9", 400),
+    ],
+)
+async def test_odd_header_bytes_are_no_fault_of_the_router(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, header: bytes, status: int
+) -> None:
+    """SEC-05: a client's bytes were a 500 and a traceback in the log each."""
+    async with (
+        FakeEngine(answers) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+    ):
+        data = post({"model": "m"}).replace(b"Host: router", b"Host: router\r\n" + header, 1)
+        assert (await ask(router.address, data)).status == status
+        assert len(engine.requests) == (status == 200)
+        assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+@pytest.mark.parametrize("query", ["bytes=%C2%B2", "bytes=" + "9" * 5000, "bytes=-1"])
+async def test_odd_questions_to_explain_are_400(tmp_path: Path, query: str) -> None:
+    async with router_in_loop(tmp_path / "t", routing_table({"a": "http://127.0.0.1:9"})) as router:
+        assert (await get(router.admin_address, f"/debug/explain?model=m&{query}")).status == 400
