@@ -20,7 +20,7 @@ from headrace_operator.decision.book import Book, open_book
 from headrace_operator.decision.carry import same_weights
 from headrace_operator.decision.conditions import merged, status_of
 from headrace_operator.decision.encode import TableTooLarge
-from headrace_operator.decision.events import Event, condition_events, engine_events
+from headrace_operator.decision.events import BREAK_GLASS, Event, condition_events, engine_events
 from headrace_operator.decision.findings import Facts, findings, kept
 from headrace_operator.decision.losses import Hold, emptied_by_edit, hold_losses
 from headrace_operator.decision.memory import Memory
@@ -33,7 +33,7 @@ from headrace_operator.decision.publication import (
     standing_tables,
     taken_names,
 )
-from headrace_operator.decision.status import published, signal_lines
+from headrace_operator.decision.status import published, signal_lines, with_history
 from headrace_operator.decision.tick import Assess, Outcome, Tick
 from headrace_operator.decision.what_if import Relief, best_replica
 from headrace_operator.decision.why import relief_text, why
@@ -143,7 +143,7 @@ def decide(
         book = open_book(held, result)
         for name in result.policies:
             told[name] = _tell(current, book, policies[name])
-            for engine in sorted({route.engine for key in book.of_policy(name) for route in book.routes.get(key, [])}):
+            for engine in _concerned(book, name):
                 users.setdefault(engine, []).append(name)
     return _joined(current, results, told, engine_events(memory.last, held, users))
 
@@ -200,21 +200,32 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
             if policy.spec.mode == "Enforce":
                 line = status.history[0].removeprefix(f"{current.at} ")
                 events.append(Event("RoutingPolicy", policy.id, "Normal", "WeightsChanged", line))
+    conditions = merged(
+        old.conditions,
+        findings(facts, current.snapshot),
+        kept=kept(facts, current.snapshot),
+        generation=policy.generation,
+        at=current.at,
+    )
+    news = condition_events(policy.id, old.conditions, conditions)
+    for event in news:
+        if event.reason in BREAK_GLASS:
+            line = f"{current.at} rev {status.summary.revision}: {event.message}"
+            status = msgspec.structs.replace(status, history=with_history(status, line))
+            history.append((policy.id, status.history[0]))
     status = msgspec.structs.replace(
         status,
         observed_generation=policy.generation,
-        conditions=merged(
-            old.conditions,
-            findings(facts, current.snapshot),
-            kept=kept(facts, current.snapshot),
-            generation=policy.generation,
-            at=current.at,
-        ),
+        conditions=conditions,
         signals=signal_lines(policy, book, current.snapshot),
     )
-    return _Told(
-        publication, status, [*events, *condition_events(policy.id, old.conditions, status.conditions)], history
-    )
+    return _Told(publication, status, [*events, *news], history)
+
+
+def _concerned(book: Book, policy: str) -> list[str]:
+    """Engines that a policy may use, or might but for their state."""
+    used = {route.engine for key in book.of_policy(policy) for route in book.routes.get(key, [])}
+    return sorted(used | {pair.engine for pair in book.solution.ineligible if pair.source.policy == policy})
 
 
 def _count(current: _Round, policy: PolicyState, publication: Publication) -> int:

@@ -6,11 +6,12 @@ Pure: the shell gives them a deterministic name and a count. Only what flipped i
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
-from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, SIGNALS_FRESH, STALLED
+from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, READY, SIGNALS_FRESH, STALLED
 from headrace_api.status import Condition
-from headrace_operator.decision.conditions import status_of
+from headrace_operator.decision.conditions import reason_of, status_of
+from headrace_operator.decision.findings import BREAK_GLASS_IGNORED, FROZEN
 from headrace_operator.snapshot.eligibility import bare_name
 from headrace_operator.snapshot.model import EngineState, Snapshot
 
@@ -21,6 +22,13 @@ _FLIPS: tuple[tuple[str, str, Literal["Normal", "Warning"], str], ...] = (
     (STALLED, "True", "Warning", "PolicyInvalid"),
     (PROFILE_DRIFT, "True", "Warning", "ProfileDrift"),
 )
+# Reason of Ready that says what break-glass does, and the Event of its coming.
+_REASONS: tuple[tuple[str, Literal["Normal", "Warning"], str], ...] = (
+    (FROZEN, "Normal", "PolicyFrozen"),
+    (BREAK_GLASS_IGNORED, "Warning", BREAK_GLASS_IGNORED),
+)
+BREAK_GLASS: Final = frozenset({"PolicyFrozen", "PolicyResumed", BREAK_GLASS_IGNORED})
+"""Events of a policy's break-glass: they stand in its history too."""
 
 
 class Event(NamedTuple):
@@ -41,6 +49,13 @@ def condition_events(policy: str, old: Iterable[Condition], new: Iterable[Condit
         for name, status, kind, reason in _FLIPS
         if status_of(after, name) == status != status_of(before, name)
     ]
+    events += [
+        Event("RoutingPolicy", policy, kind, event, _message(after, READY))
+        for reason, kind, event in _REASONS
+        if reason_of(after, READY) == reason != reason_of(before, READY)
+    ]
+    if reason_of(before, READY) == FROZEN and reason_of(after, READY) != FROZEN:
+        events.append(Event("RoutingPolicy", policy, "Normal", "PolicyResumed", "weights follow the world again"))
     if status_of(before, CAPACITY_SUFFICIENT) == "False" and status_of(after, CAPACITY_SUFFICIENT) == "True":
         events.append(Event("RoutingPolicy", policy, "Normal", "SheddingStopped", "nothing is refused any more"))
     return events
@@ -51,16 +66,20 @@ def _message(conditions: Iterable[Condition], name: str) -> str:
 
 
 def engine_events(last: Snapshot | None, now: Snapshot, users: dict[str, list[str]]) -> list[Event]:
-    """Penalties that began or ended, on the engine and on each policy that may use it (``users``, by engine id)."""
+    """Penalties and drains by annotation that began or ended, on the engine and on each policy that may use it.
+
+    users: those policies by engine id.
+    """
     if last is None:
         return []
     old = {engine.id: engine for engine in last.engines}
     events: list[Event] = []
     for engine in now.engines:
         before = old.get(engine.id)
-        if before is None or _penalised(before) == _penalised(engine):
-            continue
-        events += _about(engine, users.get(engine.id, []))
+        if before is not None and _penalised(before) != _penalised(engine):
+            events += _about(engine, users.get(engine.id, []))
+        if before is not None and before.message != engine.message:
+            events += _break_glass(before, engine, users.get(engine.id, []))
     return events
 
 
@@ -75,6 +94,23 @@ def _about(engine: EngineState, policies: list[str]) -> list[Event]:
         message = f"{bare_name(engine.id)} x{engine.penalty.value:.2g}: {engine.penalty.reason or 'an outlier'}"
     else:
         kind, reason, message = "Normal", "EngineRecovered", f"{bare_name(engine.id)} has its full weight again"
+    return _on_both(engine, policies, kind, reason, message)
+
+
+def _break_glass(before: EngineState, engine: EngineState, policies: list[str]) -> list[Event]:
+    """A drain by annotation that began, changed or ended, or one that has no effect."""
+    if engine.message and engine.state == "Active":
+        return _on_both(engine, policies, "Warning", BREAK_GLASS_IGNORED, engine.message)
+    if engine.message:
+        return _on_both(engine, policies, "Normal", "EngineDrained", engine.message)
+    if before.state == "Active" or engine.state != "Active":
+        return []
+    return _on_both(engine, policies, "Normal", "EngineResumed", f"{bare_name(engine.id)} is drained no longer")
+
+
+def _on_both(
+    engine: EngineState, policies: list[str], kind: Literal["Normal", "Warning"], reason: str, message: str
+) -> list[Event]:
     return [
         Event("InferenceEngine", engine.id, kind, reason, message),
         *(Event("RoutingPolicy", policy, kind, reason, message) for policy in policies),

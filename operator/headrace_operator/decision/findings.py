@@ -7,7 +7,7 @@ anything is left to route to, whether a table fits, whether demand fits, whether
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
 from headrace_api.units import seconds
@@ -19,6 +19,9 @@ from headrace_operator.decision.text import listed, percent, plain, plural, rate
 from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 from headrace_operator.snapshot.signals import SignalStatus
+
+FROZEN: Final = "Frozen"
+BREAK_GLASS_IGNORED: Final = "BreakGlassIgnored"
 
 
 class Facts(NamedTuple):
@@ -89,7 +92,11 @@ def _ready(facts: Facts) -> Finding:
     if solution.status == "Failed" and not facts.tables:
         return Finding(READY, "False", "SolverFailed", f"{solution.message}; there is no earlier table")
     if policy.frozen:
-        return Finding(READY, "True", "Frozen", f"{policy.message}; the last tables stay")
+        return Finding(READY, "True", FROZEN, f"{policy.message}; the last tables stay")
+    if policy.message:
+        return Finding(
+            READY, "True", BREAK_GLASS_IGNORED, f"{policy.message}; {plural(facts.tables, 'table')} in force"
+        )
     return Finding(READY, "True", "Published", f"{plural(facts.tables, 'table')} in force")
 
 

@@ -81,7 +81,7 @@ def history_line(at: str, revision: int, causes: Causes, changes: Sequence[str])
 
 def with_history(old: PolicyStatus, line: str) -> tuple[str, ...]:
     """The line before the older ones; the oldest falls out."""
-    return (line, *old.history)[:MAX_HISTORY]
+    return (clip(line, MAX_HISTORY_TEXT), *old.history)[:MAX_HISTORY]
 
 
 def published_unseen(old: PolicyStatus, tables: Sequence[RoutingTable]) -> PolicyStatus:

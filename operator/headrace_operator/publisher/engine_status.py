@@ -94,7 +94,8 @@ def _ready(fault: str) -> Condition:
 
 def _available(state: EngineState) -> Condition:
     if state.state != "Active":
-        return _condition(AVAILABLE, False, state.state, f"state is {state.state}; it gets no new requests")
+        why = state.message or f"state is {state.state}"
+        return _condition(AVAILABLE, False, state.state, f"{why}; it gets no new requests")
     if not state.alive:
         return _condition(AVAILABLE, False, "NotAlive", "connects are refused at all of its urls")
     if state.ready <= 0:
@@ -161,4 +162,6 @@ def _why(state: EngineState, view: SignalView | None) -> list[str]:
         )
         if factor.value != 1.0
     ]
+    if state.message:
+        sentences.insert(0, state.message)
     return [*sentences, *(view.problems[:PROBLEMS] if view is not None else ())]

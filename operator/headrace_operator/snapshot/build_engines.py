@@ -91,13 +91,20 @@ def _state(
         ready_origin=origin,
         alive=signal.alive is not False,
         state="Draining" if drained else engine.spec.state,
-        message=f"{engine.metadata.name} is drained {drain.message}" if drained else "",
+        message=_drain_message(engine, drain, drained),
         penalty=_factor(name, "penalty", signal.penalty, notes),
         ramp=_factor(name, "ramp", signal.ramp, notes),
         trim=_factor(name, "trim", signal.trim, notes),
         staleness=_factor(name, "staleness", signal.staleness, notes),
         hit_share=min(1.0, hits) if hits is not None else 0.0,
     )
+
+
+def _drain_message(engine: InferenceEngine, drain: BreakGlass, drained: bool) -> str:
+    """What break-glass says; of an engine that stays active, why an annotation has no effect."""
+    if drained:
+        return f"{engine.metadata.name} is drained {drain.message}"
+    return drain.note if engine.spec.state == "Active" else ""
 
 
 def _ready(

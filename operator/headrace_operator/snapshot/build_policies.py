@@ -66,7 +66,7 @@ def policy_states(
             created=policy.metadata.creation_timestamp,
             spec=policy.spec,
             frozen=freeze.holds,
-            message=f"frozen {freeze.message}" if freeze.holds else "",
+            message=f"frozen {freeze.message}" if freeze.holds else freeze.note,
         )
         served = served_names(state, selected_engines(state, engines))
         states.append(msgspec.structs.replace(state, served=served))

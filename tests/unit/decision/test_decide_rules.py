@@ -304,49 +304,6 @@ def test_stale_signals_are_told_once_and_change_no_readiness() -> None:
     assert ticks.statuses["ns/p"].signals == ()
 
 
-def awaited(state: str = "Unknown", since: str = "2026-11-29T12:00:05Z", **more: str) -> Signals:
-    states = [SignalStatus(name="engine ns/a", state=state, since=since)]
-    states += [SignalStatus(name=f"engine ns/{name}", state=other) for name, other in more.items()]
-    return Signals(states=tuple(states))
-
-
-def test_a_cold_start_does_not_cry_wolf() -> None:
-    """A signal that was never read is no staleness until it has had ``staleness.hold`` (30 s) to come."""
-    ticks = Ticks()
-    first = ticks.tick(three(), [one()], awaited())
-    assert reasons(first) == [("RoutingPolicy", "ns/p", "WeightsChanged")]
-    assert ticks.condition("SignalsFresh") == ("Unknown", "Starting")
-    assert ticks.statuses["ns/p"].signals == ()
-    assert quiet(ticks.tick(three(), [one()], awaited()))
-    late = ticks.tick(three(), [one()], awaited(), after=30.0)
-    assert reasons(late) == [("RoutingPolicy", "ns/p", "SignalsStale")]
-    assert ticks.condition("SignalsFresh") == ("False", "Stale")
-    assert len(ticks.statuses["ns/p"].signals) == 1
-
-
-def test_a_cold_start_hides_nothing_that_is_known() -> None:
-    ticks = Ticks()
-    ticks.tick(three(), [one()], awaited(b="Held"))
-    assert ticks.condition("SignalsFresh") == ("False", "Stale")
-    assert ticks.statuses["ns/p"].signals == ("engine ns/b: Held",)
-
-
-def test_a_restart_waits_for_readings_before_it_says_stale() -> None:
-    """The condition of before stands while the new process has read nothing; then it says what it found."""
-    ticks = Ticks()
-    ticks.tick(three(), [one()], awaited("Fresh"))
-    ticks.restart()
-    assert reasons(ticks.tick(three(), [one()], awaited(since="2026-11-29T12:00:10Z"))) == []
-    assert ticks.condition("SignalsFresh") == ("True", "Fresh")
-    assert quiet(ticks.tick(three(), [one()], awaited("Fresh")))
-
-
-def test_a_clock_set_back_hides_no_stale_signal() -> None:
-    ticks = Ticks()
-    ticks.tick(three(), [one()], awaited(since="2026-11-29T15:00:00Z"))
-    assert ticks.condition("SignalsFresh") == ("False", "Stale")
-
-
 def test_many_stale_signals_are_counted() -> None:
     ticks = Ticks()
     names = [engine(f"e{index:02d}") for index in range(12)]

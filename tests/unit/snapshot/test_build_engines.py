@@ -110,7 +110,8 @@ def test_drain(until: str, state: str, noted: bool) -> None:
     annotations = {DRAIN: until, "headrace.dev/why": " new driver "}
     found, notes = one(engine(metadata={"annotations": annotations}))
     assert found.state == state
-    assert found.message == (f"a is drained until {until}: new driver" if state == "Draining" else "")
+    drained = f"a is drained until {until}: new driver" if state == "Draining" else ""
+    assert found.message == (notes[0] if noted else drained)
     assert bool(notes) == noted
 
 

@@ -1,0 +1,101 @@
+"""Decisions over many ticks: what people are told, when, and how often. Starts, break-glass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace_operator.snapshot.signals import Signals, SignalStatus
+from support.operator_ticks import Ticks, offered, one, quiet, reasons, three
+from support.world import engine
+
+FROZEN = {"annotations": {"headrace.dev/freeze-until": "2026-11-29T13:00:00Z", "headrace.dev/why": "load test"}}
+
+
+def awaited(state: str = "Unknown", since: str = "2026-11-29T12:00:05Z", **more: str) -> Signals:
+    states = [SignalStatus(name="engine ns/a", state=state, since=since)]
+    states += [SignalStatus(name=f"engine ns/{name}", state=other) for name, other in more.items()]
+    return Signals(states=tuple(states))
+
+
+def test_a_cold_start_does_not_cry_wolf() -> None:
+    """A signal that was never read is no staleness until it has had ``staleness.hold`` (30 s) to come."""
+    ticks = Ticks()
+    first = ticks.tick(three(), [one()], awaited())
+    assert reasons(first) == [("RoutingPolicy", "ns/p", "WeightsChanged")]
+    assert ticks.condition("SignalsFresh") == ("Unknown", "Starting")
+    assert ticks.statuses["ns/p"].signals == ()
+    assert quiet(ticks.tick(three(), [one()], awaited()))
+    late = ticks.tick(three(), [one()], awaited(), after=30.0)
+    assert reasons(late) == [("RoutingPolicy", "ns/p", "SignalsStale")]
+    assert ticks.condition("SignalsFresh") == ("False", "Stale")
+    assert len(ticks.statuses["ns/p"].signals) == 1
+
+
+def test_a_cold_start_hides_nothing_that_is_known() -> None:
+    ticks = Ticks()
+    ticks.tick(three(), [one()], awaited(b="Held"))
+    assert ticks.condition("SignalsFresh") == ("False", "Stale")
+    assert ticks.statuses["ns/p"].signals == ("engine ns/b: Held",)
+
+
+def test_a_restart_waits_for_readings_before_it_says_stale() -> None:
+    """The condition of before stands while the new process has read nothing; then it says what it found."""
+    ticks = Ticks()
+    ticks.tick(three(), [one()], awaited("Fresh"))
+    ticks.restart()
+    assert reasons(ticks.tick(three(), [one()], awaited(since="2026-11-29T12:00:10Z"))) == []
+    assert ticks.condition("SignalsFresh") == ("True", "Fresh")
+    assert quiet(ticks.tick(three(), [one()], awaited("Fresh")))
+
+
+def test_a_clock_set_back_hides_no_stale_signal() -> None:
+    ticks = Ticks()
+    ticks.tick(three(), [one()], awaited(since="2026-11-29T15:00:00Z"))
+    assert ticks.condition("SignalsFresh") == ("False", "Stale")
+
+
+def test_a_freeze_is_told_in_events_and_history() -> None:
+    """The API page, Break-glass: shown in status, history, Events; once, also over a restart."""
+    ticks = Ticks()
+    ticks.tick(three(), [one()], offered(15))
+    frozen = ticks.tick(three(), [one(metadata=FROZEN)], offered(15))
+    assert reasons(frozen) == [("RoutingPolicy", "ns/p", "PolicyFrozen")]
+    assert "rev 1: frozen until" in ticks.statuses["ns/p"].history[0]
+    assert quiet(ticks.tick(three(), [one(metadata=FROZEN)], offered(15)))
+    ticks.restart()
+    assert reasons(ticks.tick(three(), [one(metadata=FROZEN)], offered(15))) == []
+    resumed = ticks.tick(three(), [one()], offered(15))
+    assert reasons(resumed) == [("RoutingPolicy", "ns/p", "PolicyResumed")]
+    assert len(ticks.statuses["ns/p"].history) == 3
+
+
+def test_a_freeze_without_effect_is_told() -> None:
+    """Who thinks that a policy is frozen must hear at once that it isn't."""
+    ticks = Ticks()
+    ticks.tick(three(), [one()], offered(15))
+    tomorrow = {"annotations": {"headrace.dev/freeze-until": "2026-12-05T00:00:00Z"}}
+    decision = ticks.tick(three(), [one(metadata=tomorrow)], offered(15))
+    assert reasons(decision) == [("RoutingPolicy", "ns/p", "BreakGlassIgnored")]
+    assert ticks.condition("Ready") == ("True", "BreakGlassIgnored")
+    assert "more than 24 h ahead and has no effect" in ticks.statuses["ns/p"].conditions[0].message
+    assert quiet(ticks.tick(three(), [one(metadata=tomorrow)], offered(15)))
+
+
+def drained(until: str) -> list[Any]:
+    metadata = {"annotations": {"headrace.dev/drain-until": until, "headrace.dev/why": "new driver"}}
+    return [engine("a", 20, region="r1", metadata=metadata), *three()[1:]]
+
+
+def test_a_drain_is_told_on_the_engine_and_its_policies() -> None:
+    ticks = Ticks()
+    ticks.tick(three(), [one()])
+    both = ("InferenceEngine", "ns/a"), ("RoutingPolicy", "ns/p")
+    for engines, reason in (
+        (drained("2026-11-29T12:30:00Z"), "EngineDrained"),
+        (three(), "EngineResumed"),
+        (drained("2026-12-29T12:30:00Z"), "BreakGlassIgnored"),
+        (three(), ""),
+    ):
+        told = [event for _ in range(2) for event in reasons(ticks.tick(engines, [one()]))]
+        said = [event for event in told if event[2] != "WeightsChanged"]
+        assert said == ([(*who, reason) for who in both] if reason else [])
