@@ -43,6 +43,7 @@ from headrace_operator.snapshot.signals import Factor
 
 POLICY = "bench/fleet"
 SIZES = ((3, 6), (10, 50), (50, 200))
+SETTLED = 12  # ticks before measuring: a minute, after which the model has the columns it needs
 AGREEMENT = 6e-5  # relative, of objectives; the warm model tolerates a twentieth of the deadband of 1e-3
 
 
@@ -200,12 +201,13 @@ def timed(call: Callable[[], float]) -> tuple[float, float]:
 
 def measure(frontends: int, engines: int, rounds: int) -> dict[str, Any]:
     """One size: times in ms by contender, interleaved tick by tick."""
-    walk = ticks(with_weights(fleet(frontends, engines)), rounds + 2)
+    walk = ticks(with_weights(fleet(frontends, engines)), rounds + SETTLED)
     model = WarmModel()
     times: dict[str, list[float]] = {"warm": [], "scipy": [], "pulp": [], "pulp, same columns": []}
     first = timed(lambda: model.assess(walk[0], (POLICY,)).objective_new)[0]
-    model.assess(walk[1], (POLICY,))
-    for snapshot in walk[2:]:
+    for snapshot in walk[1:SETTLED]:
+        model.assess(snapshot, (POLICY,))
+    for snapshot in walk[SETTLED:]:
         problem, shape, values = whole_programme(snapshot)
         narrow = narrowed(model, problem)
         contenders: dict[str, Callable[[], float]] = {
