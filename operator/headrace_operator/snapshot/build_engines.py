@@ -47,8 +47,13 @@ def break_glass(metadata: Metadata, annotation: str, at: float) -> BreakGlass:
     if until > at + BREAK_GLASS_SECONDS:
         wrong = f"{name}: annotation {annotation}: {text} is more than 24 h ahead and has no effect"
         return BreakGlass(False, "", wrong)
-    reason = metadata.annotations.get(ANNOTATION_WHY, "").strip()
+    reason = _one_line(metadata.annotations.get(ANNOTATION_WHY, ""))
     return BreakGlass(True, f"until {text}" + (f": {reason}" if reason else ""), "")
+
+
+def _one_line(text: str) -> str:
+    """What someone wrote, as part of a sentence: no line breaks, nothing that moves a terminal's cursor."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 def declared_replicas(endpoints: Endpoints) -> tuple[float, str]:

@@ -115,6 +115,12 @@ def test_drain(until: str, state: str, noted: bool) -> None:
     assert bool(notes) == noted
 
 
+def test_a_why_is_one_line_of_text() -> None:
+    annotations = {DRAIN: "2026-11-29T13:00:00Z", "headrace.dev/why": " a\n- b:\u2028\x1b[2J\x00 c "}
+    found, _ = one(engine(metadata={"annotations": annotations}))
+    assert found.message == "a is drained until 2026-11-29T13:00:00Z: a - b: ?[2J? c"
+
+
 def test_drain_without_a_why_and_a_state_of_its_own() -> None:
     annotations = {"annotations": {DRAIN: "2026-11-29T13:00:00Z"}}
     assert one(engine(metadata=annotations))[0].message == "a is drained until 2026-11-29T13:00:00Z"
