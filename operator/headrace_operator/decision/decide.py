@@ -156,7 +156,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         policy,
         current.standing,
         moved=moved,
-        edited=_edited(current, book),
+        news=_news(current, book),
         identity=_identity(current, policy),
         issued=current.at,
         taken=current.taken,
@@ -242,9 +242,9 @@ def _moved(current: _Round, book: Book) -> bool:
     return True
 
 
-def _edited(current: _Round, book: Book) -> bool:
+def _news(current: _Round, book: Book) -> bool:
     outcome = current.tick.outcomes.get(book.result.policies)
-    return outcome is not None and outcome.edited
+    return outcome is not None and outcome.news
 
 
 def _identity(current: _Round, policy: PolicyState) -> Identity:

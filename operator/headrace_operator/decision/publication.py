@@ -57,7 +57,7 @@ def publish(
     standing: Mapping[Key, RoutingTable],
     *,
     moved: bool,
-    edited: bool,
+    news: bool,
     identity: Identity,
     issued: str,
     taken: Mapping[Key, str],
@@ -65,8 +65,8 @@ def publish(
 ) -> Publication:
     """The tables of one policy.
 
-    moved: its weights were found anew. edited: what could be chosen changed, so that prices are news even where weights
-    are not. taken: see ``taken_names``. barred: whose place the shell knows not to be had.
+    moved: its weights were found anew. news: prices and in-flight numbers are to be published even where weights did not
+    move. taken: see ``taken_names``. barred: whose place the shell knows not to be had.
     """
     written: list[RoutingTable] = []
     after: list[RoutingTable] = []
@@ -75,7 +75,7 @@ def publish(
         old = standing.get((policy.id, frontend.name))
         new = None
         if (policy.id, frontend.name) not in taken and (policy.id, frontend.name) not in barred:
-            new = _candidate(book, policy, frontend, old, moved=moved, edited=edited)
+            new = _candidate(book, policy, frontend, old, moved=moved, news=news)
         if new is not None and (old is None or content_hash(new) != content_hash(old)):
             table = stamped(new, identity, issued)
             fault = too_large(table)
@@ -92,7 +92,7 @@ def publish(
 
 
 def _candidate(
-    book: Book, policy: PolicyState, frontend: Frontend, old: RoutingTable | None, *, moved: bool, edited: bool
+    book: Book, policy: PolicyState, frontend: Frontend, old: RoutingTable | None, *, moved: bool, news: bool
 ) -> RoutingTable | None:
     """What should stand at a front-end; None: nothing can be said."""
     if book.solution.status == "Failed" or (policy.frozen and old is not None):
@@ -106,7 +106,7 @@ def _candidate(
     if new is None:
         return kept
     new = with_lost_models(old, new, lost_models(old, new, policy))
-    return kept if not edited and same_routes(old, new) else new
+    return kept if not news and same_routes(old, new) else new
 
 
 def taken_names(snapshot: Snapshot) -> dict[Key, str]:

@@ -1,14 +1,16 @@
 """Which components are solved anew on this tick, and which keep the weights that stand.
 
 On the routing-weight path; pure. A component is solved when a table is missing or speaks of other models, when an edit
-or an engine's coming or going changed what could be chosen, when shedding opens or closes, or when the warm model says
-that its weights are infeasible or too dear. All else is evaluated as it stands.
+or an engine's coming or going changed what could be chosen, when shedding opens or closes, when the warm model says
+that its weights are infeasible or too dear, or when they hold far more or fewer requests in flight than their tables
+say. All else is evaluated as it stands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from math import sqrt
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,11 +26,20 @@ Assess = Callable[[Snapshot, tuple[str, ...], Mapping[str, float]], Verdict]
 Standing = Mapping[tuple[str, str], RoutingTable]
 
 
+DRIFT_SHARE: Final = 0.3  # of a table's N*: more than estimates of steady demand wander
+DRIFT_DEVIATIONS: Final = 1.5  # of a Poisson count of N*: what routers see as chance (z is 1 in their guard)
+DRIFT_LEAST: Final = 1.0  # requests
+
+
 class Outcome(NamedTuple):
-    """What became of a component of Optimized policies on this tick. edited: what could be chosen changed."""
+    """What became of a component of Optimized policies on this tick.
+
+    news: what could be chosen changed, or prices and in-flight numbers drifted: they are published although weights may
+    be as they were.
+    """
 
     solved: bool
-    edited: bool
+    news: bool
     savings: tuple[SavingSince, ...]
     over: Over | None
     fixed: Mapping[str, float]
@@ -56,14 +67,21 @@ class Tick:
         opened = over is not None and over.opened
         was_open = any(policy in self._memory.shedding for policy in policies)
         edited = self.edited(policies)
+        drifted = False
         if verdict is not None and not verdict.moves and opened == was_open and not edited:
-            self.outcomes[policies] = Outcome(False, False, verdict.savings, over, fixed)
-            return evaluate(snapshot, policies, _standing_flows(snapshot, policies), fixed=fixed)
+            standing = evaluate(snapshot, policies, _standing_flows(snapshot, policies), fixed=fixed)
+            drifted = in_flight_drifted(standing, self._tables_of(policies))
+            if not drifted:
+                self.outcomes[policies] = Outcome(False, False, verdict.savings, over, fixed)
+                return standing
         shedding = (set(snapshot.shedding) - set(policies)) | (set(policies) if opened else set())
         solution = self._solve(msgspec.structs.replace(snapshot, shedding=tuple(sorted(shedding))), policies, fixed)
         savings = next_savings(snapshot, solution) if solution.status == "Optimal" else ()
-        self.outcomes[policies] = Outcome(True, edited, savings, over, fixed)
+        self.outcomes[policies] = Outcome(True, edited or drifted, savings, over, fixed)
         return solution
+
+    def _tables_of(self, policies: tuple[str, ...]) -> list[RoutingTable]:
+        return [table for (name, _), table in self._standing.items() if name in policies]
 
     def edited(self, policies: tuple[str, ...]) -> bool:
         """Whether what could be chosen differs from what the standing tables were chosen from."""
@@ -97,6 +115,26 @@ class Tick:
         if not overloaded(snapshot, policies, fixed=fixed):
             return None
         return after_reading(self._over.get(policies), policies, demand_reading(snapshot, policies))
+
+
+def in_flight_drifted(standing: Solution, tables: Iterable[RoutingTable]) -> bool:
+    """Whether an engine's N*_fj is so far from its table's that routers would take growth for trouble, or see none.
+
+    Their guard lets z sqrt(N*) pass; demand that doubled evenly moves no weight, and would make every router spill.
+    """
+    now = {
+        (policy, frontend, engine.engine): number
+        for engine in standing.engines
+        for policy, frontend, number in engine.in_flight
+    }
+    for table in tables:
+        policy = f"{table.policy_namespace}/{table.policy}"
+        for entry in table.engines:
+            told = entry.in_flight_here
+            found = now.get((policy, table.frontend, entry.id), told)
+            if abs(found - told) > max(DRIFT_SHARE * told, DRIFT_DEVIATIONS * sqrt(told), DRIFT_LEAST):
+                return True
+    return False
 
 
 def _standing_flows(snapshot: Snapshot, policies: tuple[str, ...]) -> Flows:

@@ -1,0 +1,55 @@
+"""Which ticks solve anew: in-flight numbers of tables follow demand that moves no weight, but not its noise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.operator_ticks import TARGET, Ticks, offered, quiet
+from support.world import engine, policy
+
+PROFILE = {
+    "ttft": [{"utilizationPercent": 0, "latency": "1s"}],
+    "tbot": [{"utilizationPercent": 0, "latency": "10ms"}],
+}
+
+
+def world() -> tuple[list[Any], list[Any]]:
+    """One engine that takes all, whatever the demand: weights never move."""
+    return [engine("a", 1000, profile=PROFILE)], [policy(objective=TARGET)]
+
+
+def in_flight(ticks: Ticks) -> float:
+    return ticks.tables["ns/p", "fe"].engines[0].in_flight_here
+
+
+@pytest.mark.parametrize(
+    ("rate", "told"),
+    [
+        pytest.param(40.0, False, id="the same"),
+        pytest.param(44.0, False, id="noise"),
+        pytest.param(32.0, False, id="noise below"),
+        pytest.param(80.0, True, id="twice"),
+        pytest.param(10.0, True, id="a quarter"),
+    ],
+)
+def test_in_flight_numbers_follow_demand(rate: float, told: bool) -> None:
+    """Routers judge their own load by N*: at twice the demand with the old N* every one of them would spill."""
+    ticks = Ticks()
+    engines, policies = world()
+    ticks.tick(engines, policies, offered(40))
+    before, history = in_flight(ticks), ticks.statuses["ns/p"].history
+    decision = ticks.tick(engines, policies, offered(rate))
+    assert len(decision.tables) == told
+    assert in_flight(ticks) == pytest.approx(before * rate / 40 if told else before, rel=0.01)
+    assert ticks.statuses["ns/p"].history == history
+    assert not decision.events
+    assert quiet(ticks.tick(engines, policies, offered(rate)))
+
+
+def test_few_requests_in_flight_are_left_alone() -> None:
+    ticks = Ticks()
+    engines, policies = world()
+    ticks.tick(engines, policies, offered(0.1))
+    assert quiet(ticks.tick(engines, policies, offered(0.2)))
