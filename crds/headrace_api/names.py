@@ -38,6 +38,7 @@ SOLVED: Final = "Solved"
 CAPACITY_SUFFICIENT: Final = "CapacitySufficient"
 PUBLISHED: Final = "Published"
 WEIGHTS_REALIZED: Final = "WeightsRealized"
+PROFILE_DRIFT: Final = "ProfileDrift"
 AVAILABLE: Final = "Available"
 PENALIZED: Final = "Penalized"
 

@@ -105,6 +105,12 @@ class ReplicaWindow:
         """Length of the window as read."""
         return self.readings[-1].at - self.readings[0].at if len(self.readings) > 1 else 0.0
 
+    def since(self, at: float) -> ReplicaWindow:
+        """The same window from its last reading at or before ``at`` on (all of it where none is that old)."""
+        first = max((number for number, reading in enumerate(self.readings) if reading.at <= at), default=0)
+        kept = deque(list(self.readings)[first:], maxlen=MAX_SAMPLES)
+        return ReplicaWindow(self.span, kept, self.moved_at, self.hits, self.queries, self.finished)
+
     def growth(self, counter: Counter) -> float | None:
         """Increase of a counter over the window; None when it is unknown."""
         if len(self.readings) < 2:
@@ -135,10 +141,11 @@ class EngineFigures:
     mean_running: over the window. ttft, tbot: mean seconds, and how many observations stand behind each. Rates per
     second; their deviation: what chance alone makes of a count; steady_rate: over minutes, once half a minute was seen.
     error_share: of finished requests. at: newest moment at which a replica's counters moved. interval: seconds between
-    samples.
+    samples. seconds: length of the longest window.
     """
 
     at: float | None = None
+    seconds: float = 0.0
     interval: float = 0.0
     running: float | None = None
     mean_running: float | None = None
@@ -171,6 +178,7 @@ def combine(windows: Sequence[ReplicaWindow]) -> EngineFigures:
     finished, failed = _growth(read, "finished"), _growth(read, "failed")
     return EngineFigures(
         at=max(window.moved_at for window in read if window.moved_at is not None),
+        seconds=max(window.seconds() for window in read),
         interval=max(window.interval() for window in read),
         running=_gauge_sum(windows, "running"),
         mean_running=_mean_running(windows),

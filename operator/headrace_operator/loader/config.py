@@ -78,6 +78,12 @@ class PenaltyConfig(ConfigStruct, frozen=True, kw_only=True):
         )
 
 
+class TrimConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Whether engines are trimmed by measured token times against their profiles."""
+
+    enabled: bool = True
+
+
 class MetricNames(ConfigStruct, frozen=True, kw_only=True):
     """Other names for one signal of one runtime, tried in this order before the built-in ones."""
 
@@ -94,6 +100,7 @@ class OperatorConfig(ConfigStruct, frozen=True, kw_only=True):
     routers: Annotated[tuple[RoutersConfig, ...], Meta(max_length=1024)] = ()
     liveness: LivenessConfig = LivenessConfig()
     penalty: PenaltyConfig = PenaltyConfig()
+    trim: TrimConfig = TrimConfig()
     metric_names: Annotated[tuple[MetricNames, ...], Meta(max_length=256)] = ()
     records: Annotated[int, Meta(ge=1, le=4096)] = 64
 

@@ -24,7 +24,8 @@ from headrace_operator.estimators.penalty import Measured, Penalty, PenaltyRules
 from headrace_operator.estimators.replica import EngineFigures, PageReading, ReplicaWindow, combine
 from headrace_operator.loader.expectation import measured, reference_rate
 from headrace_operator.loader.source import EngineTarget, TargetSample
-from headrace_operator.snapshot.signals import EngineSignal, Factor, Reading
+from headrace_operator.loader.trims import TrimTrackers
+from headrace_operator.snapshot.signals import EngineSignal, Factor, ProfileDrift, Reading
 
 # Where no router can be a second source, so many times the usual number of refused connects stands in for it.
 LONE_SOURCE: Final = 3
@@ -38,11 +39,12 @@ BACKGROUND_STEP: Final = 0.1  # of the engine's rate
 
 @dataclass(frozen=True, slots=True)
 class EngineRules:
-    """Thresholds: refused connects, averaging window in seconds, penalties."""
+    """Thresholds: refused connects, averaging window in seconds, penalties; trim: whether engines are trimmed."""
 
     refused: int = 3
     window: float = 60.0
     penalty: PenaltyRules = field(default_factory=PenaltyRules)
+    trim: bool = True
 
 
 @dataclass(slots=True)
@@ -91,17 +93,25 @@ class EngineTrackers:
         self._engines: dict[str, _Engine] = {}
         self._first = True
         self._restored: dict[str, Penalty] = {}
+        self._trims = TrimTrackers()
         self.held_models: frozenset[str] = frozenset()
 
     def configure(self, rules: EngineRules) -> None:
         """New thresholds; what was observed stays."""
+        if rules.trim != self._rules.trim:
+            self._trims = TrimTrackers()
+            self._trims.retarget({name: engine.spec for name, engine in self._engines.items()})
         self._rules = rules
         for engine in self._engines.values():
             for replica in engine.replicas.values():
                 replica.window.span = rules.window
 
-    def restore(self, punished: Mapping[str, Factor], steady: float) -> None:
-        """Penalties of an earlier start, for engines that appear."""
+    def restore(
+        self, punished: Mapping[str, Factor], steady: float, trimmed: Mapping[str, Factor] | None = None
+    ) -> None:
+        """Penalties and trims of an earlier start, for engines that appear."""
+        if self._rules.trim:
+            self._trims.restore({name: factor.value for name, factor in (trimmed or {}).items()})
         self._restored = {
             name: Penalty(
                 "Penalized", factor.value, factor.reason, since=steady, confirmed=steady, at=steady, changed=steady
@@ -126,6 +136,7 @@ class EngineTrackers:
                 del engine.replicas[url]
             for url in urls - engine.replicas.keys():
                 engine.replicas[url] = _Replica(ReplicaWindow(self._rules.window))
+        self._trims.retarget({name: engine.spec for name, engine in self._engines.items()})
         if wanted:
             self._first = False
 
@@ -140,6 +151,13 @@ class EngineTrackers:
             engine.measured = measured(engine.spec, self._ready(engine)[0], combine(_windows(engine)))
         for name, at in updated.items():
             self._judge(name, at)
+            if self._rules.trim:
+                engine, punished = self._engines[name], self._engines[name].penalty.factor < 1.0
+                self._trims.observe(name, at, engine.spec, self._ready(engine)[0], _windows(engine), penalized=punished)
+
+    def drifts(self) -> tuple[ProfileDrift, ...]:
+        """Models whose profiles are wrong for most engines."""
+        return self._trims.drifts()
 
     def views(
         self, now: float, ejected: Mapping[str, bool] | None, sent: Mapping[str, float] | None = None
@@ -280,6 +298,7 @@ class EngineTrackers:
             penalty=Factor(value=engine.penalty.factor, reason=engine.penalty.reason)
             if _told(engine.penalty)
             else None,
+            trim=self._trims.factor(name),
             ramp=_ramp_factor(engine.ramp, now, ramp_up),
             staleness=None if factor >= 1.0 else Factor(value=factor, reason=f"its metrics are {rung.state.lower()}"),
         )

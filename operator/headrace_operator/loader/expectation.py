@@ -55,6 +55,35 @@ def utilization(capacity: PerReplica, ready: float, figures: EngineFigures) -> f
     return max(shares) / ready if shares else None
 
 
+def token_time_ratio(spec: InferenceEngineSpec, ready: float, figures: EngineFigures) -> float | None:
+    """Predicted over measured token time at measured concurrency; None where either is unknown.
+
+    The prediction is (the optimizer's page, Estimators) a + b running + c prompt tokens/s x the measured token time.
+    a + b n: the profile's points by concurrency, each without its part of time in which its prompts are prefilled; the
+    line goes on straight beyond the last point, or a sound engine that is overloaded would look slow.
+    """
+    reference, running, token_time = spec.profile.reference, figures.mean_running, figures.tbot
+    if reference is None or not reference.output_tokens or running is None or ready <= 0 or not token_time:
+        return None
+    rate = reference_rate(spec)
+    curve = [
+        (
+            share * rate * reference.output_tokens * latency,
+            latency * (1 - _prefill(spec, share * rate * reference.input_tokens)),
+        )
+        for share, latency in _points(spec.profile.tbot)
+    ]
+    step = _along(sorted(curve), running / ready, straight_on=True)
+    uncached = (figures.prompt_rate or 0.0) * (1 - (figures.hit_share or 0.0)) / ready
+    return None if step is None else step / token_time + _prefill(spec, uncached)
+
+
+def _prefill(spec: InferenceEngineSpec, tokens: float) -> float:
+    """Part of a replica's time that prefilling so many tokens/s takes, in [0, 0.95]; 0 where its rate is unknown."""
+    rate = spec.capacity.per_replica.prefill_tokens_per_second
+    return 0.0 if rate is None else min(0.95, tokens / max(number(rate), 1e-9))
+
+
 def expected_tbot(spec: InferenceEngineSpec, ready: float, load: float, figures: EngineFigures) -> float | None:
     """Seconds between tokens that the profile expects at the utilisation ``load`` or with as many requests running.
 
@@ -81,7 +110,7 @@ def _points(points: Sequence[ProfilePoint]) -> list[tuple[float, float]]:
     return sorted((point.utilization_percent / 100, seconds(point.latency)) for point in points)
 
 
-def _along(curve: Sequence[tuple[float, float]], at: float) -> float | None:
+def _along(curve: Sequence[tuple[float, float]], at: float, *, straight_on: bool = False) -> float | None:
     if not curve:
         return None
     if at <= curve[0][0]:
@@ -89,7 +118,9 @@ def _along(curve: Sequence[tuple[float, float]], at: float) -> float | None:
     for (left, low), (right, high) in pairwise(curve):
         if at < right:
             return low + (high - low) * (at - left) / (right - left)
-    return curve[-1][1]
+    (left, low), (right, high) = curve[-2 if len(curve) > 1 else -1], curve[-1]
+    slope = max(0.0, high - low) / (right - left) if straight_on and right > left else 0.0
+    return high + slope * (at - right)
 
 
 def _longer_prompts(spec: InferenceEngineSpec, figures: EngineFigures) -> float:

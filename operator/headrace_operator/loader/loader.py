@@ -88,13 +88,18 @@ class Loader:
         return found
 
     def restore(
-        self, punished: Mapping[str, Factor], steady: float, *, ratios: Iterable[tuple[str, float]] = ()
+        self,
+        punished: Mapping[str, Factor],
+        steady: float,
+        *,
+        trimmed: Mapping[str, Factor] | None = None,
+        ratios: Iterable[tuple[str, float]] = (),
     ) -> None:
-        """What an earlier start knew: penalties by engine and bytes a token by model, until samples say otherwise.
+        """What an earlier start knew: penalties and trims by engine, bytes a token by model, until samples speak.
 
         Penalties count as confirmed now.
         """
-        self._engines.restore(punished, steady)
+        self._engines.restore(punished, steady, trimmed)
         self._prompts.restore(ratios)
 
     def observe(self, samples: Sequence[TargetSample], shedding: Collection[str] = ()) -> None:
@@ -134,6 +139,7 @@ class Loader:
             states=tuple(states),
             routers=self._demand.routers_seen(),
             bytes_per_token=self._prompts.bytes_per_token(),
+            drifts=self._engines.drifts(),
         )
 
     def engine_since(self, engine: str) -> str:
@@ -151,7 +157,10 @@ class Loader:
 
 def _rules(config: OperatorConfig) -> EngineRules:
     return EngineRules(
-        refused=config.liveness.refused, window=seconds(config.penalty.window), penalty=config.penalty.rules()
+        refused=config.liveness.refused,
+        window=seconds(config.penalty.window),
+        penalty=config.penalty.rules(),
+        trim=config.trim.enabled,
     )
 
 

@@ -84,6 +84,9 @@ def build_snapshot(
                 (model, ratio) for model, ratio in dict(signals.bytes_per_token).items() if measurable(ratio) and ratio
             )
         ),
+        drifts=tuple(
+            sorted((drift for drift in signals.drifts if measurable(drift.factor)), key=lambda one: one.model)
+        ),
         states=tuple(sorted(signals.states, key=lambda state: (state.name, state.state, state.since))),
         notes=tuple(dict.fromkeys(notes)),
     )

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace_api.engine import InferenceEngineSpec
 from headrace_api.policy import RoutingPolicySpec
-from headrace_operator.snapshot.signals import Factor, SignalStatus
+from headrace_operator.snapshot.signals import Factor, ProfileDrift, SignalStatus
 
 Origin = Literal["Measured", "Held", "Declared", "Default", "Unknown"]
 
@@ -134,7 +134,8 @@ class Snapshot(SnapshotStruct, frozen=True, kw_only=True):
 
     class_edges: input tokens that separate prompt classes (empty: one class). shedding: source policies whose
     demand has exceeded the reachable capacity in two readings (so shedding may open for measured demand).
-    routers: (front-end, router processes seen). bytes_per_token: (model, learned ratio).
+    routers: (front-end, router processes seen). bytes_per_token: (model, learned ratio). drifts: base models whose
+    profiles are wrong for most engines.
     """
 
     at: float
@@ -148,5 +149,6 @@ class Snapshot(SnapshotStruct, frozen=True, kw_only=True):
     class_edges: tuple[int, ...] = ()
     routers: tuple[tuple[str, int], ...] = ()
     bytes_per_token: tuple[tuple[str, float], ...] = ()
+    drifts: tuple[ProfileDrift, ...] = ()
     states: tuple[SignalStatus, ...] = ()
     notes: tuple[str, ...] = ()

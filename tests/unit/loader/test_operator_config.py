@@ -17,6 +17,7 @@ scrape: {interval: 500ms, timeout: 400ms, maxPage: 1Mi}
 routers:
 - {frontend: fe-a, urls: ["http://127.0.0.1:9101"]}
 penalty: {after: 4s, exitPercent: 120}
+trim: {enabled: false}
 metricNames:
 - {runtime: Custom, signal: running, names: [my_running]}
 """
@@ -28,6 +29,8 @@ def test_good() -> None:
     assert config.routers == (RoutersConfig(frontend="fe-a", urls=("http://127.0.0.1:9101",)),)
     assert config.penalty.rules().after == 4.0
     assert config.penalty.rules().exit == 1.2
+    assert not config.trim.enabled
+    assert OperatorConfig().trim.enabled
     settings = scrape_settings(config)
     assert (settings.interval, settings.timeout, settings.max_page) == (0.5, 0.4, 2**20)
 
