@@ -6,7 +6,8 @@ names avoid those that scraping renames (namespace, pod, job, instance, service,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest
@@ -22,6 +23,7 @@ class OperatorMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self._shown: tuple[RoutingTable, ...] = ()
         self.ticks = Counter(
             "headrace_operator_ticks", "Rounds of the loop by outcome.", ["outcome"], registry=self.registry
         )
@@ -65,8 +67,11 @@ class OperatorMetrics:
         for engine, age in ages.items():
             self.signal_age.labels(engine).set(age)
 
-    def show_weights(self, tables: Iterable[RoutingTable]) -> None:
+    def show_weights(self, tables: Sequence[RoutingTable]) -> None:
         """Weights of all standing tables; routes that are gone lose their series."""
+        if len(tables) == len(self._shown) and all(map(is_, tables, self._shown)):
+            return
+        self._shown = tuple(tables)
         self.weights.clear()
         for table in tables:
             for routed in table.models:

@@ -65,8 +65,8 @@ def publish(
 ) -> Publication:
     """The tables of one policy.
 
-    moved: its weights were found anew. news: prices and in-flight numbers are to be published even where weights did not
-    move. taken: see ``taken_names``. barred: whose place the shell knows not to be had.
+    moved: its weights were found anew. news: prices and in-flight numbers are to be published even where weights are as
+    they were. taken: see ``taken_names``. barred: whose place the shell knows not to be had.
     """
     written: list[RoutingTable] = []
     after: list[RoutingTable] = []

@@ -6,6 +6,7 @@ On the routing-weight path; pure. What stands here changes only when someone edi
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from headrace_api.engine import InferenceEngineSpec
@@ -134,7 +135,7 @@ def table_engine(
             for served in sorted(spec.models, key=lambda served: served.name)
             if served.served_name is not None and served.served_name != served.name and served.name in models
         ),
-        urls=() if service else tuple(sorted({normal_url(url) for url in spec.endpoints.urls})),
+        urls=() if service else _urls(spec.endpoints.urls),
         service=TableService(name=service.name, namespace=engine.id.partition("/")[0], port=service.port)
         if service
         else None,
@@ -150,6 +151,12 @@ def table_engine(
         capacity_share=capacity_share,
         round_trip=round_trip,
     )
+
+
+@lru_cache(maxsize=8192)
+def _urls(urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Normal forms, sorted; kept, because every tick restates every engine of every table."""
+    return tuple(sorted({normal_url(url) for url in urls}))
 
 
 def _tls(spec: InferenceEngineSpec) -> TableTls | None:

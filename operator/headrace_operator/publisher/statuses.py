@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from headrace_api.base import resource_id
-from headrace_api.engine import InferenceEngine
-from headrace_api.policy import RoutingPolicy
+from headrace_api.engine import InferenceEngine, InferenceEngineSpec
+from headrace_api.policy import RoutingPolicy, RoutingPolicySpec
 from headrace_api.status import EngineStatus, PolicyStatus
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.files import Signature, remove, write_atomically
@@ -28,12 +28,21 @@ class StatusKey(NamedTuple):
     id: str
 
 
+class _Said(NamedTuple):
+    """What a document was made from: comparing is cheaper than writing YAML for every resource at every look."""
+
+    spec: InferenceEngineSpec | RoutingPolicySpec
+    generation: int
+    status: PolicyStatus | EngineStatus
+
+
 class StatusDirectory:
     """Writes statuses under ``state/status``."""
 
     def __init__(self, state: Path, complaints: Complaints | None = None) -> None:
         self._state = state
         self._complaints = complaints or Complaints()
+        self._said: dict[StatusKey, _Said] = {}
         self._wanted: dict[StatusKey, bytes] = {}
         self._written: dict[StatusKey, tuple[bytes, Signature]] = {}
         self._times: dict[StatusKey, float] = {}
@@ -43,13 +52,17 @@ class StatusDirectory:
     ) -> None:
         """Say what the resource's status is now; it is written by the next flush that may."""
         key = StatusKey(resource.kind, resource_id(resource.metadata))
-        self._wanted[key] = status_document(resource, generation, status)
+        said = _Said(resource.spec, generation, status)
+        if key not in self._wanted or self._said.get(key) != said:
+            self._said[key] = said
+            self._wanted[key] = status_document(resource, generation, status)
 
     def keep_only(self, keys: Collection[StatusKey]) -> None:
         """Remove the statuses of resources that are gone."""
         wanted = {status_path(self._state, key.kind, key.id).name for key in keys}
         for key in [key for key in self._wanted if key not in keys]:
             del self._wanted[key]
+            self._said.pop(key, None)
             self._written.pop(key, None)
             self._times.pop(key, None)
         for path in (self._state / STATUS).glob("*.yaml"):

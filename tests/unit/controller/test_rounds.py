@@ -6,6 +6,7 @@ import asyncio
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 from aiohttp import ClientSession
 
@@ -144,6 +145,27 @@ def table(share: float) -> RoutingTable:
 @pytest.mark.parametrize(("share", "expected"), [(0.0, frozenset()), (0.2, frozenset({"inf/chat"}))])
 def test_policies_that_shed(share: float, expected: frozenset[str]) -> None:
     assert shedding_policies([table(share)]) == expected
+
+
+def test_weights_shown_are_those_that_stand() -> None:
+    metrics = OperatorMetrics()
+
+    def shown() -> dict[str, float]:
+        (family,) = [family for family in metrics.registry.collect() if family.name == "headrace_route_weight"]
+        return {sample.labels["engine"]: sample.value for sample in family.samples}
+
+    standing = table(0.0)
+    for _ in range(2):
+        metrics.show_weights([standing])
+        assert shown() == {"inf/a": 1.0}
+    other = msgspec.structs.replace(
+        standing,
+        models=(ModelRoutes(model="m", classes=(ClassRoutes(routes=(Route(engine="inf/b", weight=10_000),)),)),),
+    )
+    metrics.show_weights([other])
+    assert shown() == {"inf/b": 1.0}
+    metrics.show_weights([])
+    assert shown() == {}
 
 
 async def test_own_pages() -> None:
