@@ -24,6 +24,19 @@ MOST_SHOWN: Final = 200
 State = Literal["open", "at its limit", "full by its own word", "ejected", "trial due", "not ready", "no address"]
 
 
+class GuardRule(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
+    """What may move a request from its first choice: prices, or without them the load bound.
+
+    x: seconds that leaving the first choice must save; z: deviations above the expected in-flight that are taken for
+    chance; nu: credit for an engine below its expected in-flight. All three only with prices.
+    """
+
+    rule: Literal["prices", "load bound"]
+    x: float | None = None
+    z: float | None = None
+    nu: float | None = None
+
+
 class Candidate(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """One engine that may serve the request.
 
@@ -57,7 +70,7 @@ class Explanation(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omi
     keyed: bool = False
     slot: int | None = None
     prompt_class: int | None = None
-    guard: str | None = None
+    guard: GuardRule | None = None
     shed_share: float = 0.0
     shed_draw: float | None = None
     candidates: tuple[Candidate, ...] = ()
@@ -95,7 +108,7 @@ def explain(selector: Selector, request: RequestFacts, now: float) -> Explanatio
     variant = routes.keyed if slot >= 0 else routes.keyless
     head = msgspec.structs.replace(
         head,
-        guard="load bound (no prices)" if variant is None else repr(variant),
+        guard=_guard_rule(variant),
         candidates=_candidates(routes, slot, variant, now),
     )
     if draw is not None and draw < share:
@@ -103,6 +116,12 @@ def explain(selector: Selector, request: RequestFacts, now: float) -> Explanatio
             head, verdict="shed", why=f"its draw {draw:.3f} is below the shed share {share:.3f} of {priority}"
         )
     return _judged(head, request, routes, slot, now)
+
+
+def _guard_rule(variant: Variant | None) -> GuardRule:
+    if variant is None:
+        return GuardRule(rule="load bound")
+    return GuardRule(rule="prices", x=variant.x, z=variant.z, nu=variant.nu)
 
 
 def _judged(head: Explanation, request: RequestFacts, routes: RouteSet, slot: int, now: float) -> Explanation:

@@ -31,9 +31,6 @@ class Variant:
         self.z = z
         self.nu = nu
 
-    def __repr__(self) -> str:
-        return f"Variant(x={self.x:g}, z={self.z:g}, nu={self.nu:g})"
-
 
 def keyed_variant(guard: Guard) -> Variant:
     """Keyed traffic follows the table's own parameters."""

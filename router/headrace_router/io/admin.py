@@ -21,7 +21,7 @@ from headrace_router.core.facts import RequestFacts
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import PolicyView
 from headrace_router.io.heartbeat import Heartbeat
-from headrace_router.io.metrics import POLICY, Gauges, Metrics
+from headrace_router.io.metrics import Gauges, Metrics, live
 from headrace_router.io.numbers import whole
 from headrace_router.io.tables import Followed, Tables
 
@@ -100,33 +100,31 @@ class Admin:
         for name, engine in view.engines.items():
             in_flight[name] = float(sum(endpoint.in_flight for endpoint in engine.endpoints))
             ejected[name] = float(sum(endpoint.ejected or not endpoint.ready for endpoint in engine.endpoints))
-        yield Gauges(names.METRIC_IN_FLIGHT, "Requests in flight by engine.", ("engine",), _rows(in_flight))
-        yield Gauges(
-            names.METRIC_EJECTED,
-            "Endpoints that this router keeps away from: ejected or not ready.",
-            ("engine",),
-            _rows(ejected),
-        )
+        yield live(names.METRIC_IN_FLIGHT, _rows(in_flight))
+        yield live(names.METRIC_EJECTED, _rows(ejected))
         yield from self._table_gauges(view.policies)
 
     def _table_gauges(self, policies: Iterable[PolicyView]) -> Iterator[Gauges]:
         revisions: list[tuple[tuple[str, ...], float]] = []
         issued: list[tuple[tuple[str, ...], float]] = []
         info: list[tuple[tuple[str, ...], float]] = []
+        left: list[tuple[tuple[str, ...], float]] = []
+        now = asyncio.get_running_loop().time()
         for policy in policies:
             table = policy.table
             labels = (table.policy_namespace, table.policy, table.frontend)
+            left.append((labels, policy.budget.left(now, policy.sheds)))
             revisions.append((labels, table.identity.revision))
             if (when := _epoch(table.issued)) is not None:
                 issued.append((labels, when))
             info.append(((*labels, table.hash), 1.0))
-        yield Gauges(names.METRIC_TABLE_REVISION, "Revision of the table in use.", POLICY, revisions)
-        yield Gauges(names.METRIC_TABLE_ISSUED, "When the table in use was issued.", POLICY, issued)
-        yield Gauges("headrace_table_info", "Hash of the table in use.", (*POLICY, "hash"), info)
+        yield live("headrace_retry_budget_left", left)
+        yield live(names.METRIC_TABLE_REVISION, revisions)
+        yield live(names.METRIC_TABLE_ISSUED, issued)
+        yield live("headrace_table_info", info)
         age = self.heartbeat.age()
         if age is not None:
-            text = "Since the operator's last sign of life."
-            yield Gauges(names.METRIC_HEARTBEAT_AGE, text, (), [((), age)])
+            yield live(names.METRIC_HEARTBEAT_AGE, [((), age)])
 
 
 def _rows(numbers: dict[str, float]) -> list[tuple[tuple[str, ...], float]]:

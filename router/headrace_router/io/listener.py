@@ -22,6 +22,8 @@ from headrace_router.io.refusals import Refusal
 MAX_PIPELINED: Final = 64 * 1024
 # Seconds. Longer than common load balancers keep theirs (60 s, 600 s), or they would send on a closing connection.
 KEEP_ALIVE: Final = 620.0
+# The same before the first request of a connection.
+FIRST_REQUEST: Final = KEEP_ALIVE
 # Seconds of reading on after a refusal that didn't wait for the body, so that the client gets to see it.
 LINGERING: Final = 5.0
 MAX_HEAD_LINE: Final = 16 * 1024
@@ -38,10 +40,27 @@ class Connection(RequestHandler):
 
     _pipelined = 0
     _answering: Answer | None = None
+    _unused: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """aiohttp limits the time between requests, not that before the first."""
+        super().connection_made(transport)
+        self._unused = asyncio.get_running_loop().call_later(FIRST_REQUEST, transport.close)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """See RequestHandler."""
+        self._used()
+        super().connection_lost(exc)
+
+    def _used(self) -> None:
+        if self._unused is not None:
+            self._unused.cancel()
+            self._unused = None
 
     def answer_to(self, request: web.BaseRequest) -> Answer:
         """The one answer of a request that this connection carries."""
         self._pipelined = 0
+        self._used()
         self._answering = Answer(
             self.transport,
             self._drain_helper,

@@ -22,6 +22,10 @@ TTFT_BUCKETS: Final = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.
 DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
 CONNECT_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 POLICY: Final = ("policy_namespace", "policy", "frontend")
+_OUTCOMES: Final = (
+    "Attempts by how they ended: ok, client_error, engine_error, full, unreached, cut, timeout, client_gone, shutdown, "
+    "router_error."
+)
 # Series rendered between two turns of the loop: about 1 ms.
 STEP: Final = 50
 # Seconds that the series of an engine or model that left the tables stay, so that its last counts are still scraped.
@@ -31,6 +35,18 @@ Labels = tuple[str, ...]
 Demand = tuple[str, str, str, str, str, str]
 
 
+# Families that are read from the selector when the page is made: name, text, labels.
+LIVE: Final[dict[str, tuple[str, Labels]]] = {
+    names.METRIC_IN_FLIGHT: ("Requests in flight by engine.", ("engine",)),
+    names.METRIC_EJECTED: ("Endpoints that this router keeps away from: ejected or not ready.", ("engine",)),
+    "headrace_retry_budget_left": ("Retries that could be made at this instant.", POLICY),
+    names.METRIC_TABLE_REVISION: ("Revision of the table in use.", POLICY),
+    names.METRIC_TABLE_ISSUED: ("When the table in use was issued.", POLICY),
+    "headrace_table_info": ("Hash of the table in use; always 1.", (*POLICY, "hash")),
+    names.METRIC_HEARTBEAT_AGE: ("Since the operator's last sign of life; absent where none is known.", ()),
+}
+
+
 class Gauges(NamedTuple):
     """One family of live gauges."""
 
@@ -38,6 +54,12 @@ class Gauges(NamedTuple):
     text: str
     labels: Labels
     rows: list[tuple[Labels, float]]
+
+
+def live(name: str, rows: list[tuple[Labels, float]]) -> Gauges:
+    """One family of LIVE with what was read."""
+    text, labels = LIVE[name]
+    return Gauges(name, text, labels, rows)
 
 
 class Family:
@@ -101,7 +123,9 @@ class Metrics:
         self._gone: dict[Labels, float] = {}
         demand = names.LABELS_DEMAND
         self.offered = self._make(Counter, names.METRIC_OFFERED, "Requests offered, first tries only.", demand)
-        self.client_retries = self._make(Counter, names.METRIC_CLIENT_RETRIES, "Requests that clients retried.", demand)
+        self.client_retries = self._make(
+            Counter, names.METRIC_CLIENT_RETRIES, "Clients' own retries (x-stainless-retry-count above 0).", demand
+        )
         self.input_tokens = self._make(Counter, names.METRIC_OFFERED_INPUT_TOKENS, "Input tokens offered.", demand)
         self.output_tokens = self._make(Counter, names.METRIC_OFFERED_OUTPUT_TOKENS, "Output tokens offered.", demand)
         self.ended = self._make(Counter, names.METRIC_ENDED, "Requests behind the two token counters.", demand)
@@ -112,15 +136,25 @@ class Metrics:
         self.usage_tokens = self._make(
             Counter, names.METRIC_USAGE_TOKENS, "Input tokens that answers' usage stated.", model
         )
-        self.requests = self._make(
-            Counter, names.METRIC_REQUESTS, "Requests that engines were tried for.", (*model, "engine", "outcome")
+        self.requests = self._make(Counter, names.METRIC_REQUESTS, _OUTCOMES, (*model, "engine", "outcome"))
+        self.shed = self._make(
+            Counter,
+            names.METRIC_SHED,
+            "Refused for want of capacity: shed or saturated.",
+            (*model, "priority", "reason"),
         )
-        self.shed = self._make(Counter, names.METRIC_SHED, "Requests shed.", (*model, "priority", "reason"))
-        self.refused = self._make(Counter, "headrace_refused_total", "Requests the router refused.", ("code",))
+        self.refused = self._make(
+            Counter, "headrace_refused_total", "Requests that the router answered itself, by error code.", ("code",)
+        )
         self.retries = self._make(
-            Counter, names.METRIC_RETRIES, "Further attempts: repick, retry, refused.", (*POLICY, "kind")
+            Counter,
+            names.METRIC_RETRIES,
+            "Further attempts: repick, retry; and none made: refused, none_left.",
+            (*POLICY, "kind"),
         )
-        self.picks = self._make(Counter, "headrace_picks_total", "Picks by reason.", (*POLICY, "reason"))
+        self.picks = self._make(
+            Counter, "headrace_picks_total", "Picks: affinity, spill, retry, weighted.", (*POLICY, "reason")
+        )
         self.table_rejects = self._make(Counter, names.METRIC_TABLE_REJECTS, "Tables that were refused.", ("table",))
         self.ttft = self._make(
             Histogram, names.METRIC_TTFT, "From the request's head to the first token.", demand, buckets=TTFT_BUCKETS
@@ -166,13 +200,13 @@ class Metrics:
         for owner in over:
             del self._gone[owner]
 
-    async def page(self, live: Callable[[], Iterable[Gauges]]) -> bytes:
+    async def page(self, read: Callable[[], Iterable[Gauges]]) -> bytes:
         """The page in Prometheus' text format."""
         parts: list[str] = []
         for family in self.families:
             parts.append(_header(family.name, family.text, family.kind))
             await _collect(parts, family.series())
-        for gauges in live():
+        for gauges in read():
             parts.append(_header(gauges.name, gauges.text, "gauge"))
             await _collect(
                 parts, (_line(gauges.name, _stated(gauges.labels, values), {}, n) for values, n in gauges.rows)

@@ -3,10 +3,14 @@
 import asyncio
 import gzip
 import logging
+import re
 from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from headrace_router.cli.reference import metrics_table
+from headrace_router.io import listener
 from support.fake_engine import Exchange, FakeEngine, answers, streams
 from support.raw_client import RawClient, ask, get, post
 from support.router_process import in_flight, router_in_loop, until
@@ -290,3 +294,43 @@ async def test_odd_header_bytes_are_no_fault_of_the_router(
 async def test_odd_questions_to_explain_are_400(tmp_path: Path, query: str) -> None:
     async with router_in_loop(tmp_path / "t", routing_table({"a": "http://127.0.0.1:9"})) as router:
         assert (await get(router.admin_address, f"/debug/explain?model=m&{query}")).status == 400
+
+
+@pytest.mark.parametrize("sent", [b"", HEAD])
+async def test_connections_that_never_ask_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    """A socket each, for ever: aiohttp limits only the time between requests. One that asked is left alone."""
+    monkeypatch.setattr(listener, "FIRST_REQUEST", 0.2)
+    async with (
+        FakeEngine(answers) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+        RawClient(router.address) as silent,
+        RawClient(router.address) as asking,
+    ):
+        await asking.send(post(ASK))
+        assert (await asking.answer()).status == 200
+        await silent.send(sent)
+        async with asyncio.timeout(20):
+            assert await silent.reader.read() == b""
+        await asking.send(post(ASK))
+        assert (await asking.answer()).status == 200
+
+
+async def test_the_metrics_page_holds_what_is_documented(tmp_path: Path) -> None:
+    table = metrics_table()
+    async with (
+        FakeEngine(answers) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+    ):
+        (tmp_path / "heartbeat").write_text("x")
+        assert (await ask(router.address, post(ASK))).status == 200
+        page = (await get(router.admin_address, "/metrics")).body.decode()
+    types = dict(line.split()[2:] for line in page.splitlines() if line.startswith("# TYPE "))
+    rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*) \|", table, re.MULTILINE)
+    assert {name: kind for name, kind, _ in rows} == types
+    labels = {name: set(filter(None, told.split(", "))) for name, _, told in rows}
+    for family in text_string_to_metric_families(page):
+        name = family.name if family.name in labels else f"{family.name}_total"
+        for sample in family.samples:
+            assert set(sample.labels) - {"le", "quantile"} == labels[name], sample

@@ -1,6 +1,7 @@
 """Table files: swapped, broken, half written, vanishing, while streams run."""
 
 import asyncio
+import json
 import os
 import shutil
 from pathlib import Path
@@ -186,6 +187,9 @@ async def test_streams_survive_reloads_and_what_left_is_left_alone(tmp_path: Pat
 
 async def test_two_policies_are_merged_by_model(tmp_path: Path) -> None:
     """api.md, Life: one front-end, any number of policies, merged by model; explain shows what would happen."""
+    import jsonschema
+
+    from headrace_router.cli.reference import schema_text
     from headrace_router.io.server import Settings
     from support.raw_client import get
 
@@ -202,6 +206,7 @@ async def test_two_policies_are_merged_by_model(tmp_path: Path) -> None:
             told = await get(router.admin_address, "/debug/explain?model=m&key=s1&bytes=100")
             assert told.status == 200
             assert b"inference/a" in told.body
+            jsonschema.validate(told.json(), json.loads(schema_text()), jsonschema.Draft202012Validator)
             assert (await get(router.admin_address, "/debug/explain?model=zz")).status == 404
             assert (await get(router.admin_address, "/debug/explain?model=m&bytes=x")).status == 400
         finally:

@@ -35,7 +35,7 @@ def test_it_tells_what_the_selection_does(prices: bool) -> None:
 
 def test_candidates_with_prices() -> None:
     told = explain(priced(), facts(b"k"), 0.0)
-    assert told.guard == "Variant(x=1, z=1, nu=0)"
+    assert told.guard == explaining.GuardRule(rule="prices", x=1.0, z=1.0, nu=0.0)
     assert [c.order for c in told.candidates] == [0, 1, None]
     assert told.candidates[0].engine == told.engine
     spare = told.candidates[2]
@@ -46,7 +46,7 @@ def test_candidates_with_prices() -> None:
 
 def test_candidates_without_prices_show_their_bound() -> None:
     told = explain(make_selector(make_table({"a": 10_000, "b": 0})), facts(b"k"), 0.0)
-    assert told.guard == "load bound (no prices)"
+    assert told.guard == explaining.GuardRule(rule="load bound")
     assert told.candidates[0].bound == pytest.approx(3.25)
     assert told.candidates[0].cost is None
     assert told.candidates[1].bound is None
