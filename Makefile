@@ -46,7 +46,7 @@ coverage: dev ## branch coverage of the pure packages
 bench-lp: dev ## a tick of the linear programme, beside scipy and PuLP rebuilt each time, in one run
 	$(BIN)/python hack/bench/bench_lp.py $(BENCH_ARGS)
 
-bench-pick: dev ## one pick of the router's selection core, in microseconds
+bench-pick: dev ## one pick of the router's selection core in microseconds, beside plain rendezvous and round robin
 	$(BIN)/python hack/bench/bench_pick.py $(BENCH_ARGS)
 
 ## Work on it

@@ -1,7 +1,8 @@
-"""Microseconds of one selection, warm and first, at several numbers of engines; `python hack/bench/bench_pick.py`.
+"""Microseconds of one selection, warm and first, at several numbers of engines, with peers beside it.
 
-Prints a table; judges nothing (the machine may be shared). Targets: warm pick 5 us, first pick of a slot 100 us at
-5,000 engines.
+`python hack/bench/bench_pick.py`. Peers, in the same run: plain weighted rendezvous over all engines (what a keyed pick
+would cost without slots) and smooth weighted round robin as nginx does it (a keyless one). Prints a table; judges
+nothing (the machine may be shared). Targets: warm pick 5 us, first pick of a slot 100 us at 5,000 engines.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from math import log
+from zlib import crc32
 
 from headrace_api.table import RoutingTable
 from headrace_router.core.facts import RequestFacts
@@ -77,6 +80,32 @@ def picker(selector: Selector, keys: list[bytes | None]) -> Callable[[], None]:
     return action
 
 
+def rendezvous(names: list[bytes], weights: list[float], keys: list[bytes]) -> Callable[[], None]:
+    """Peer: each engine draws an arrival by one checksum of key and name; the earliest serves."""
+    at = 0
+
+    def action() -> None:
+        nonlocal at
+        key = keys[at % len(keys)]
+        at += 1
+        min(-log((crc32(name, crc32(key)) + 0.5) / 2**32) / weight for name, weight in zip(names, weights, strict=True))
+
+    return action
+
+
+def smooth_round_robin(weights: list[float]) -> Callable[[], None]:
+    """Peer: every engine's credit grows by its weight, the largest serves and pays the sum."""
+    credit = [0.0] * len(weights)
+    total = sum(weights)
+
+    def action() -> None:
+        for index, weight in enumerate(weights):
+            credit[index] += weight
+        credit[credit.index(max(credit))] -= total
+
+    return action
+
+
 def row(engines: int, priced: bool) -> str:
     """One line of the report."""
     data = table_bytes(engines, priced)
@@ -98,21 +127,30 @@ def row(engines: int, priced: bool) -> str:
     first = measured(picker(selector, keys), len(keys), 1)
     warm = measured(picker(selector, keys), 5_000)
     keyless = measured(picker(selector, [None]), 5_000)
+    routes = table.models[0].classes[0].routes
+    weights = [float(route.weight) for route in routes]
+    given = [key for key in keys if key is not None]
+    plain = measured(rendezvous([route.engine.encode() for route in routes], weights, given), 20_000 // engines + 10)
+    robin = measured(smooth_round_robin(weights), 20_000 // engines + 10)
     start_swap = time.perf_counter()
     selector.install(build_view([table], selector.view))
     swap = time.perf_counter() - start_swap
     return (
-        f"{engines:>6} {'yes' if priced else 'no':>6} {first:>9.1f} {warm:>8.2f} {keyless:>8.2f} "
-        f"{(parsed - start) * 1e3:>9.1f} {(built - parsed) * 1e3:>9.1f} "
-        f"{(installed - built) * 1e3:>8.1f} {swap * 1e3:>8.1f}"
+        f"{engines:>7} {'yes' if priced else 'no':>6} {first:>10.1f} {warm:>9.1f} {plain:>11.1f} {plain / warm:>6.1f}x"
+        f" {keyless:>9.1f} {robin:>7.1f} {robin / keyless:>6.1f}x  {(parsed - start) * 1e3:>9.1f}"
+        f" {(built - parsed) * 1e3:>7.1f} {(installed - built) * 1e3:>8.1f} {swap * 1e3:>7.1f}"
     )
 
 
 def main() -> None:
     """Print the report."""
     gc.disable()
-    print(f"{SLOTS} slots; pick + release in us, the rest in ms")
-    print("engines priced first_key warm_key  keyless     parse     build  install     swap")
+    print(f"{SLOTS} slots. Pick and release in us; table in ms. Ratios: the peer's time over the warm pick's.")
+    print(f"{'':14} {'keyed':^40} {'keyless':^26}  {'table':^34}")
+    print(
+        f"{'engines':>7} {'priced':>6} {'first':>10} {'warm':>9} {'rendezvous':>11} {'ratio':>7}"
+        f" {'warm':>9} {'swrr':>7} {'ratio':>7}  {'parse':>9} {'build':>7} {'install':>8} {'swap':>7}"
+    )
     for engines in SIZES:
         for priced in (True, False):
             print(row(engines, priced))
