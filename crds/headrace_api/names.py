@@ -5,6 +5,8 @@ One spelling, in one place; a name here is part of the API and changes only with
 
 from __future__ import annotations
 
+from functools import lru_cache
+from itertools import pairwise
 from typing import Final
 
 # Response headers of the router.
@@ -52,6 +54,8 @@ METRIC_REQUESTS: Final = "headrace_requests_total"
 # Of answers that stated their usage, by model: body bytes and input tokens. Their ratio is learned by the operator.
 METRIC_USAGE_BYTES: Final = "headrace_usage_body_bytes_total"
 METRIC_USAGE_TOKENS: Final = "headrace_usage_input_tokens_total"
+# A histogram of offered requests' input tokens, as their bytes tell.
+METRIC_PROMPT_TOKENS: Final = "headrace_prompt_tokens"
 METRIC_SHED: Final = "headrace_shed_total"
 METRIC_RETRIES: Final = "headrace_retries_total"
 METRIC_IN_FLIGHT: Final = "headrace_in_flight_requests"
@@ -65,6 +69,19 @@ METRIC_EJECTED: Final = "headrace_ejected_endpoints"
 
 # Label names on router metrics; namespace, pod, job, instance, service and endpoint are renamed by scraping.
 LABELS_DEMAND: Final = ("policy_namespace", "policy", "frontend", "model", "priority", "prompt_class")
+
+
+@lru_cache(maxsize=64)
+def prompt_class_labels(edges: tuple[int, ...]) -> tuple[str, ...]:
+    """Values of the label prompt_class, by class: the input tokens it lies between, or "0" where there is one class.
+
+    So a counter says for ever what it counted, also when the edges of the table move.
+    """
+    if not edges:
+        return ("0",)
+    bounds = ("0", *(str(edge) for edge in edges), "")
+    return tuple(f"{low}-{high}" for low, high in pairwise(bounds))
+
 
 # Files beside the tables in standalone mode.
 HEARTBEAT_FILE: Final = "heartbeat"

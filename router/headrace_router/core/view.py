@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from headrace_api.names import prompt_class_labels
 from headrace_api.table import ClassRoutes, ModelRoutes, RoutingTable, TableEngine, TablePriority
 from headrace_router.core.admission import WaitQueue
 from headrace_router.core.affinity import AffinityRules
@@ -67,7 +68,7 @@ class PolicyView:
 class ModelView:
     """One served name: its policy, its prompt classes, and the pool of engines that may serve it."""
 
-    __slots__ = ("bytes_per_token", "classes", "edges", "name", "policy", "pool")
+    __slots__ = ("bytes_per_token", "class_labels", "classes", "edges", "name", "policy", "pool")
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class ModelView:
         self.policy = policy
         self.classes = classes
         self.edges = policy.table.class_edges if len(classes) > 1 else ()
+        self.class_labels = prompt_class_labels(self.edges)
         self.bytes_per_token = model.bytes_per_token
         self.pool = pool
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from time import monotonic
 
+from headrace_api.names import prompt_class_labels
 from headrace_router.core.selection import Pick
 from headrace_router.core.view import PolicyView, TableView
 from headrace_router.io.metrics import Demand, Metrics
@@ -43,10 +44,10 @@ class Ledger:
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
-        self._learned: dict[tuple[str, int], Learned] = {}
+        self._learned: dict[tuple[str, str], Learned] = {}
 
-    def learned(self, model: str, prompt_class: int) -> Learned:
-        """Ratios of a model and prompt class."""
+    def learned(self, model: str, prompt_class: str) -> Learned:
+        """Ratios of a model and prompt class (by its label)."""
         found = self._learned.get((model, prompt_class))
         if found is None:
             found = self._learned[model, prompt_class] = Learned()
@@ -56,15 +57,17 @@ class Ledger:
         """Make the demand series of a table at 0, so that the first increase is seen as one; forget who left."""
         self._learned = {key: learned for key, learned in self._learned.items() if key[0] in view.models}
         owners = [
-            demand_labels(policy, routes.model, "", 0)[:4] for policy in view.policies for routes in policy.table.models
+            demand_labels(policy, routes.model, "", "")[:4]
+            for policy in view.policies
+            for routes in policy.table.models
         ]
         self.metrics.retain([*owners, *((engine,) for engine in view.engines)], monotonic())
         for policy in view.policies:
             table = policy.table
             for routes in table.models:
-                for number in range(len(routes.classes)):
+                for label in prompt_class_labels(table.class_edges if len(routes.classes) > 1 else ()):
                     for priority in table.priorities:
-                        labels = demand_labels(policy, routes.model, priority.name, number)
+                        labels = demand_labels(policy, routes.model, priority.name, label)
                         for family in (
                             self.metrics.offered,
                             self.metrics.client_retries,
@@ -75,21 +78,24 @@ class Ledger:
                             family[labels]
 
 
-def demand_labels(policy: PolicyView, model: str, priority: str, prompt_class: int) -> Demand:
-    """Values of names.LABELS_DEMAND."""
+def demand_labels(policy: PolicyView, model: str, priority: str, prompt_class: str) -> Demand:
+    """Values of names.LABELS_DEMAND; prompt_class: its label."""
     table = policy.table
-    return (table.policy_namespace, table.policy, table.frontend, model, priority, str(prompt_class))
+    return (table.policy_namespace, table.policy, table.frontend, model, priority, prompt_class)
 
 
 @dataclass(slots=True)
 class Account:
-    """One request's account. ``started``: monotonic seconds (uvloop's own clock ticks in whole milliseconds)."""
+    """One request's account. prompt_class: its label.
+
+    ``started``: monotonic seconds (uvloop's own clock ticks in whole milliseconds).
+    """
 
     ledger: Ledger
     policy: PolicyView
     model: str
     priority: str
-    prompt_class: int
+    prompt_class: str
     bytes_per_token: float
     body_bytes: int
     client_retry: bool
@@ -105,7 +111,11 @@ class Account:
         """Count the offer."""
         self.labels = demand_labels(self.policy, self.model, self.priority, self.prompt_class)
         metrics = self.ledger.metrics
-        (metrics.client_retries if self.client_retry else metrics.offered)[self.labels].inc()
+        if self.client_retry:
+            metrics.client_retries[self.labels].inc()
+        else:
+            metrics.offered[self.labels].inc()
+            metrics.prompt_tokens[self.labels[:4]].observe(self.body_bytes / self.bytes_per_token)
 
     @property
     def _policy(self) -> tuple[str, str, str]:

@@ -20,6 +20,9 @@ from headrace_api import names
 # Seconds. TTFT of interactive work lies between 50 ms and 10 s, whole answers between 0.1 s and 10 minutes.
 TTFT_BUCKETS: Final = (0.025, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 20.0, 60.0)
 DURATION_BUCKETS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0)
+# Tokens: what a person would choose as an edge between prompt classes, a third apart.
+_DIGITS: Final = (1, 1.5, 2, 3, 4, 6, 8)
+PROMPT_BUCKETS: Final = (50.0, 75.0, *(digit * 10**power for power in (2, 3, 4) for digit in _DIGITS), 1e5, 1.5e5, 2e5)
 CONNECT_BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0)
 POLICY: Final = ("policy_namespace", "policy", "frontend")
 _OUTCOMES: Final = (
@@ -135,6 +138,13 @@ class Metrics:
         )
         self.usage_tokens = self._make(
             Counter, names.METRIC_USAGE_TOKENS, "Input tokens that answers' usage stated.", model
+        )
+        self.prompt_tokens = self._make(
+            Histogram,
+            names.METRIC_PROMPT_TOKENS,
+            "Input tokens of offered requests, as their bytes tell: what the prompt class goes by.",
+            model,
+            buckets=PROMPT_BUCKETS,
         )
         self.requests = self._make(Counter, names.METRIC_REQUESTS, _OUTCOMES, (*model, "engine", "outcome"))
         self.shed = self._make(

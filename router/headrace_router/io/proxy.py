@@ -161,7 +161,7 @@ class Proxy:
             asked.policy,
             model.name,
             asked.priority.name,
-            model.class_of(len(asked.body)),
+            model.class_labels[model.class_of(len(asked.body))],
             model.bytes_per_token,
             len(asked.body),
             asked.client_retry,
