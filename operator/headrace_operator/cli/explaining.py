@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ from headrace_operator.decision.text import latency, listed, plain, rate
 from headrace_operator.decision.what_if import Effect, effect, settled, with_demand, with_replicas
 from headrace_operator.decision.why import why
 from headrace_operator.optimizer.solution import Solution
-from headrace_operator.publisher.records import read_record, recorded_revisions
+from headrace_operator.publisher.records import read_record, recorded_revisions, written_policies
 from headrace_operator.publisher.state import read_statuses
 from headrace_operator.snapshot.clock import rfc3339
 from headrace_operator.snapshot.eligibility import bare_name
@@ -116,6 +116,8 @@ def from_state(state: Path, revision: int | None, policy: str, namespace: str) -
     """
     known = recorded_revisions(state)
     wanted = known[-1] if revision is None and known else revision
+    if wanted in known:
+        wanted = _of_policy(state, known[: known.index(wanted) + 1], policy, namespace)
     record = read_record(state, wanted) if wanted is not None else None
     if record is None or wanted is None:
         there = f"{known[0]} to {known[-1]}" if known else "none"
@@ -128,6 +130,15 @@ def from_state(state: Path, revision: int | None, policy: str, namespace: str) -
     explained = _found(snapshot, again.results, policy, namespace, ())
     history = read_statuses(state).get(explained.policy.id)
     return explained._replace(revision=wanted, history=history.history if history is not None else ())
+
+
+def _of_policy(state: Path, revisions: Sequence[int], name: str, namespace: str) -> int:
+    """The last of these publications that wrote a table of the policy: what its routers follow after all of them."""
+    for revision in reversed(revisions):
+        written = written_policies(state, revision)
+        if name in written or f"{namespace}/{name}" in written or name in {bare_name(entry) for entry in written}:
+            return revision
+    return revisions[-1]
 
 
 def _found(

@@ -60,6 +60,8 @@ def inputs_of(manifests: Manifests, namespace: str, signals: str | None, changes
         else:
             faults += found
     at = epoch_seconds(measured.at) if measured.at else None
+    if measured.at and at is None:
+        faults.append(f"{signals}: at: {measured.at!r} is not RFC 3339; right would be 2026-01-31T12:00:00Z")
     return Inputs(
         manifests.engines,
         manifests.policies,

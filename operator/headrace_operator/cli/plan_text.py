@@ -32,7 +32,15 @@ def plan_lines(report: PlanReport, style: Style, *, compared: bool) -> list[str]
         lines.append("")
     if not report.policies:
         lines.append("no policy to plan")
+    lines += _notes(report, style)
     return lines[:-1] if lines and not lines[-1] else lines
+
+
+def _notes(report: PlanReport, style: Style) -> list[str]:
+    """What was assumed or ignored, as far as no policy's reasons say it."""
+    told = " ".join(sentence for policy in report.policies for sentence in policy.why)
+    notes = [note for note in report.notes if not any(part in told for part in (note, note.partition(": ")[2] or note))]
+    return [style("notes", "bold"), *(f"  {plain_text(note)}" for note in notes)] if notes else []
 
 
 def _head(policy: PlanPolicy, style: Style) -> str:

@@ -33,6 +33,7 @@ from headrace_operator.strategies.run import fixed_for, run_strategies
 
 PLAN_IDENTITY: Final = Identity(uid="plan", term=0, revision=0)
 GIT_SECONDS: Final = 60.0
+ROUNDING_PERCENT: Final = 0.01  # tables' weights are integers of 10,000: no more is a move
 
 
 class Plan(NamedTuple):
@@ -180,7 +181,7 @@ def failed_checks(
             failures += [
                 f"{name}: {frontend.name} moves {percent(shift / 100)}, more than --max-shift {max_shift:g} %"
                 for frontend in policy.frontends
-                if (shift := shifted(frontend)) > max_shift
+                if (shift := shifted(frontend)) > max_shift + ROUNDING_PERCENT
             ]
         left = headroom(policy)
         if min_headroom is not None and left < min_headroom:

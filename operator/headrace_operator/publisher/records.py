@@ -54,6 +54,24 @@ def read_record(state: Path, revision: int) -> Record | None:
         return None
 
 
+class _Whose(msgspec.Struct, frozen=True, rename="camel"):
+    policy: str
+    policy_namespace: str
+
+
+class _Written(msgspec.Struct, frozen=True):
+    written: tuple[_Whose, ...] = ()
+
+
+def written_policies(state: Path, revision: int) -> frozenset[str]:
+    """Ids of the policies whose tables a publication wrote, without reading all of its record into objects."""
+    try:
+        found = msgspec.json.decode((state / RECORDS / f"{revision}.json").read_bytes(), type=_Written)
+    except (OSError, msgspec.MsgspecError, UnicodeError):
+        return frozenset()
+    return frozenset(f"{table.policy_namespace}/{table.policy}" for table in found.written)
+
+
 def write_record(state: Path, record: Record, keep: int) -> None:
     """Write one more record and remove the oldest beyond ``keep``, or beyond MAX_BYTES.
 

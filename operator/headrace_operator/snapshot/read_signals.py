@@ -8,6 +8,7 @@ only makes that one value unknown, because live metrics contain such numbers and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from math import isfinite
 from typing import Any, Final
@@ -28,6 +29,10 @@ _LISTS: Final[dict[str, tuple[type[msgspec.Struct], tuple[str, ...], str]]] = {
     "engines": (EngineSignal, ("engine",), ""),
     "states": (SignalStatus, ("name",), ""),
 }
+
+
+_STEP: Final = re.compile(r"\.([A-Za-z]+)|\[(\d+)\]")
+MAX_SHOWN: Final = 80  # characters of a wrong value
 
 
 def measurable(value: object) -> bool:
@@ -55,7 +60,7 @@ def load_signals(data: object) -> Signals | tuple[str, ...]:
     try:
         signals = msgspec.convert({**parts, **{name: [] for name in _LISTS}}, Signals)
     except msgspec.ValidationError as error:
-        return (*faults, f"signals: {error}")
+        return (*faults, _told("signals", parts, error))
     if faults:
         return tuple(faults)
     return msgspec.structs.replace(
@@ -81,8 +86,21 @@ def _entries(name: str, value: object, faults: list[str], unknown: list[SignalSt
         try:
             found.append(msgspec.convert(cleaned, kind))
         except msgspec.ValidationError as error:
-            faults.append(f"signals.{name}[{position}]: {error}")
+            faults.append(_told(f"signals.{name}[{position}]", cleaned, error))
     return found
+
+
+def _told(place: str, value: object, error: msgspec.ValidationError) -> str:
+    """A fault of form with the field, its value and what would be right."""
+    what, _, where = str(error).replace("`", "").partition(" - at $")
+    for key, index in _STEP.findall(where):
+        if isinstance(value, Mapping):
+            value = value.get(key)
+        elif isinstance(value, list | tuple):
+            value = value[int(index)]
+    right = "; right would be a reading such as {value: 12.5, age: 3}" if what.startswith("Expected object") else ""
+    shown = repr(value)
+    return f"{place}{where}: {shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + '…'}: {what}{right}"
 
 
 def _without_unmeasurable(

@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import msgspec
 import pytest
 import yaml
 
 from headrace_cli.main import main
 from headrace_operator.cli.json_schemas import schema_of
-from headrace_operator.publisher.records import Record, write_record
+from headrace_operator.publisher.records import Record, read_record, write_record
 from headrace_operator.publisher.state import status_document, status_path
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.signals import Signals
@@ -171,6 +172,20 @@ def test_what_was_published(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "no record of revision 7; there are 1 to 2" in told(
         capsys, "classic", "--state", str(tmp_path), "--at", "7", code=2
     )
+
+
+def test_each_policys_own_last_publication(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A later publication that concerned others only says nothing of this policy's weights."""
+    state(tmp_path)
+    record = read_record(tmp_path, 1)
+    assert record is not None
+    others = tuple(msgspec.structs.replace(table, policy="other") for table in record.written)
+    write_record(tmp_path, msgspec.structs.replace(record, revision=3, written=others), keep=8)
+    for arguments in ([], ["--at", "3"]):
+        assert "revision 2" in told(capsys, "classic", "--state", str(tmp_path), *arguments)
+    assert "there are: ns/classic" in told(capsys, "other", "--state", str(tmp_path), code=2)
+    (tmp_path / "records" / "4.json").write_text("{")
+    assert "revision 2" in told(capsys, "ns/classic", "--state", str(tmp_path))
 
 
 def test_a_name_in_two_namespaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,12 @@ def test_what_would_move_against_tables_that_stand(tmp_path: Path, capsys: pytes
     assert [route["previousWeight"] for route in routes] == [0.8333, 0.1667, 0]
 
 
+def test_the_rounding_of_tables_is_no_shift(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", "-f", CLASSIC, "--tables", str(tmp_path)]) == 0
+    assert main(["plan", "-f", CLASSIC, "--previous", str(tmp_path), "--max-shift", "0"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_shift_needs_something_to_compare_with(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", CLASSIC, "--max-shift", "5"]) == 2
     found = capsys.readouterr()
@@ -222,6 +228,17 @@ def test_signals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("text", "said"),
     [
         pytest.param("demand: [{policy: p}]", "signals.demand[0]", id="a field missing"),
+        pytest.param("at: yesterday", "at: 'yesterday' is not RFC 3339; right would be 2026", id="no time"),
+        pytest.param(
+            "demand: [{policy: p, frontend: f, model: m, requestsPerSecond: 7}]",
+            "signals.demand[0].requestsPerSecond: 7: Expected object, got int; right would be a reading",
+            id="no reading",
+        ),
+        pytest.param(
+            "engines: [{engine: ns/a, penalty: {value: 7}}]", "signals.engines[0].penalty.value: 7: ", id="no factor"
+        ),
+        pytest.param("routers: [[fe, many]]", "signals.routers[0][1]: 'many': Expected int", id="no number"),
+        pytest.param(f"routers: {'x' * 500}", "xxx…: Expected array", id="a long value"),
         pytest.param("a: 1\n---\nb: 2\n", "holds 2 documents", id="two documents"),
         pytest.param("a: [", "signals.yaml:1", id="broken"),
         pytest.param("a: 1\na: 2\n", "signals.yaml:2", id="a key twice"),
@@ -237,6 +254,20 @@ def test_signals_that_are_wrong(
         path.write_text(text)
     assert main(["plan", "-f", CLASSIC, "--signals", str(path)]) == 2
     assert said in capsys.readouterr().err
+
+
+def test_what_is_ignored_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "signals.yaml"
+    path.write_text(
+        "demand: [{policy: p, frontend: fe-z, model: m, requestsPerSecond: {value: 7}}]\n"
+        "engines: [{engine: inference/zz, alive: false}]\n"
+    )
+    assert main(["plan", "-f", CLASSIC, "--signals", str(path)]) == 0
+    said = capsys.readouterr().out.partition("\nnotes\n")[2]
+    assert said == (
+        "  signals of engine inference/zz: no such engine; ignored\n"
+        "  signals of demand for m at fe-z: no policy rules it; ignored\n"
+    )
 
 
 def test_an_empty_signals_file_measures_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
