@@ -117,6 +117,8 @@ def decide(
     whatever it is, so that none is decided.
     """
     held, holds = hold_losses(memory.last, snapshot)
+    if memory.last is not None and memory.last.class_edges != held.class_edges:
+        held = msgspec.structs.replace(held, savings=())  # they were those of other classes
     standing = standing_tables(tables, memory.shadow, held)
     tick = Tick(held, memory, standing, solve, assess)
     results = run_strategies(held, solve=tick)
@@ -243,8 +245,9 @@ def _moved(current: _Round, book: Book) -> bool:
 
 
 def _news(current: _Round, book: Book) -> bool:
+    """Whether what tables say beside their weights changed; a rule is no outcome of the tick, but is edited too."""
     outcome = current.tick.outcomes.get(book.result.policies)
-    return outcome is not None and outcome.news
+    return current.tick.edited(book.result.policies) if outcome is None else outcome.news
 
 
 def _identity(current: _Round, policy: PolicyState) -> Identity:

@@ -148,7 +148,7 @@ def _standing_flows(snapshot: Snapshot, policies: tuple[str, ...]) -> Flows:
 
 
 def _structure(snapshot: Snapshot, policies: tuple[str, ...]) -> tuple[object, ...]:
-    """What only an edit, or an engine's coming or going, changes."""
+    """What only an edit, or a replica's coming or going, changes: limits follow it even where weights don't."""
     return (
         [
             (policy.spec, policy.served, policy.conflicts, policy.frozen)
@@ -156,7 +156,7 @@ def _structure(snapshot: Snapshot, policies: tuple[str, ...]) -> tuple[object, .
             if policy.id in policies
         ],
         [
-            (engine.id, engine.spec, engine.labels, engine.state, engine.alive, engine.ready > 0)
+            (engine.id, engine.spec, engine.labels, engine.state, engine.alive, engine.ready)
             for engine in snapshot.engines
         ],
         [entry.key for entry in snapshot.demand if entry.policy in policies],

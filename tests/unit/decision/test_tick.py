@@ -53,3 +53,19 @@ def test_few_requests_in_flight_are_left_alone() -> None:
     engines, policies = world()
     ticks.tick(engines, policies, offered(0.1))
     assert quiet(ticks.tick(engines, policies, offered(0.2)))
+
+
+@pytest.mark.parametrize("strategy", ["Optimized", "RoundRobin", "Static", "Nearest"])
+def test_limits_follow_replicas_and_edits_that_move_no_weight(strategy: str) -> None:
+    """Twice the replicas with the old concurrency limit would be refusals beside idle engines."""
+    ticks = Ticks()
+    policies = [policy(objective=TARGET, strategy={"type": strategy})]
+
+    def limit(replicas: int, concurrency: int) -> int:
+        rates = {"perReplica": {"requestsPerSecond": 1000, "maxConcurrency": concurrency}}
+        decision = ticks.tick([engine("a", replicas=replicas, capacity=rates)], policies, offered(40))
+        assert (len(decision.tables), decision.history[1:]) == (1, ())
+        assert quiet(ticks.tick([engine("a", replicas=replicas, capacity=rates)], policies, offered(40)))
+        return ticks.tables["ns/p", "fe"].engines[0].concurrency_limit
+
+    assert [limit(2, 100), limit(4, 100), limit(4, 50), limit(1, 50)] == [260, 520, 260, 65]
