@@ -20,7 +20,7 @@ check: lint types layers ## what runs in under two minutes: lint, types, layers,
 	$(BIN)/pytest -q tests/unit tests/property tests/golden
 
 test: need check ## what every change must pass: check, integration and end-to-end tests
-	$(BIN)/pytest -q tests/integration tests/simulation tests/e2e
+	$(BIN)/pytest -q tests/integration tests/e2e
 
 test-long: dev ## what takes longer, in parts of under ten minutes; before an issue closes
 	hack/dev/test_long.sh $(BIN)
