@@ -40,6 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S"
     )
+    # It tells every event of the file system; what an edit comes to is told by the loop.
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
     from headrace_operator.publisher.state import locked
 
     with locked(arguments.state):

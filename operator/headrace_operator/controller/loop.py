@@ -31,14 +31,14 @@ from headrace_operator.publisher.records import Record
 from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, table_names
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.model import Snapshot
-from headrace_operator.snapshot.signals import Signals
+from headrace_operator.snapshot.signals import Signals, SignalStatus
 from headrace_operator.store.directory import Resources
 
 log = logging.getLogger(__name__)
 
 MIN_GAP: Final = 0.1  # seconds between rounds, however often something wakes the loop
 THOROUGH_SECONDS: Final = 30.0  # how often contents are compared although no file seems changed
-FIRST_INTERVALS: Final = 5  # a restarted operator waits so long for readings before it moves anything
+FIRST_INTERVALS: Final = 5  # a restarted operator waits at most so long for readings before it moves anything
 
 
 class Store(Protocol):
@@ -142,7 +142,17 @@ class Controller:
         if stamped and self._source.targets:
             settings = scrape_settings(self._config)
             log.info("term %d on %d tables; waiting for readings", self._publisher.identity.term, stamped)
-            await _first_of(FIRST_INTERVALS * settings.interval + settings.timeout, stop)
+            bound = self._clock.steady() + FIRST_INTERVALS * settings.interval + settings.timeout
+            while self._clock.steady() < bound and not stop.is_set() and not await self._all_read():
+                await _first_of(min(1.0, settings.interval), stop)
+
+    async def _all_read(self) -> bool:
+        """Whether everything that is to be read has been, so that a restart knows what the last start knew."""
+        samples = await self._source.read()
+        self._metrics.count_reads(samples)
+        self._loader.observe(samples, shedding_policies(self._publisher.tables.tables()))
+        states = self._loader.signals(self._clock.steady(), self._clock.wall()).states
+        return all_fresh(states, {entry.frontend for entry in self._config.routers})
 
     async def _beat(self, stop: asyncio.Event) -> None:
         """Renew the heartbeat while the loop goes round: a stuck operator must not look alive."""
@@ -306,6 +316,13 @@ class Controller:
             log.info("all manifests are right again")
         self._told.faults = now
         self._metrics.faults.set(len(now))
+
+
+def all_fresh(states: Iterable[SignalStatus], frontends: Collection[str]) -> bool:
+    """Whether every signal is fresh and each of these front-ends' demand is among them."""
+    found = {state.name: state.state for state in states}
+    told = {part[2] for part in (name.split() for name in found) if part[0] == "demand" and len(part) > 2}
+    return bool(found) and set(frontends) <= told and set(found.values()) == {"Fresh"}
 
 
 def _policies_of(tables: Iterable[RoutingTable]) -> set[str]:

@@ -13,7 +13,7 @@ from aiohttp import ClientSession
 from headrace_api.commands import EnvironmentFailed
 from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, RoutingTable, ShedShare, TableEngine
 from headrace_operator.controller.clock import Clock
-from headrace_operator.controller.loop import Controller, shedding_policies
+from headrace_operator.controller.loop import Controller, all_fresh, shedding_policies
 from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.serve import served
 from headrace_operator.decision.memory import Memory
@@ -21,6 +21,7 @@ from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.scrape import Scraper, ScrapeSettings
 from headrace_operator.publisher.standalone import StandalonePublisher
 from headrace_operator.publisher.state import StateIdentity
+from headrace_operator.snapshot.signals import SignalStatus
 from headrace_operator.store.directory import Resources
 from support.engine_manifests import engine, policy
 
@@ -145,6 +146,25 @@ def table(share: float) -> RoutingTable:
 @pytest.mark.parametrize(("share", "expected"), [(0.0, frozenset()), (0.2, frozenset({"inf/chat"}))])
 def test_policies_that_shed(share: float, expected: frozenset[str]) -> None:
     assert shedding_policies([table(share)]) == expected
+
+
+def status(name: str, state: str = "Fresh") -> SignalStatus:
+    return SignalStatus(name=name, state=state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("states", "frontends", "expected"),
+    [
+        pytest.param([], [], False, id="nothing read"),
+        pytest.param([status("engine inf/a")], [], True, id="engines alone"),
+        pytest.param([status("engine inf/a"), status("engine inf/b", "Unknown")], [], False, id="one is missing"),
+        pytest.param([status("engine inf/a")], ["fe"], False, id="no demand yet"),
+        pytest.param([status("engine inf/a"), status("demand inf/chat fe m")], ["fe"], True, id="all"),
+        pytest.param([status("mass loss: over half of m seems dead; held", "Held")], [], False, id="held"),
+    ],
+)
+def test_a_restart_goes_on_once_all_is_read(states: list[SignalStatus], frontends: list[str], expected: bool) -> None:
+    assert all_fresh(states, frontends) is expected
 
 
 def test_weights_shown_are_those_that_stand() -> None:
