@@ -27,7 +27,7 @@ class Publication(NamedTuple):
     """One front-end's table: when (seconds of the run), what identity, what fraction goes to which engine.
 
     weights: bare engine name -> fraction, the mean over prompt classes. work: the share of the engine that one
-    request per second takes.
+    request per second takes, of those that these weights send there.
     """
 
     at: float
@@ -164,14 +164,19 @@ def publication_of(table: RoutingTable, frontend: str, at: float) -> Publication
 
 
 def _by_engine(model: ModelRoutes) -> tuple[dict[str, float], dict[str, float]]:
-    weights: dict[str, float] = {}
-    work: dict[str, float] = {}
+    """Weights, and the work of a request that reaches the engine by them: of the classes as each is sent there."""
+    found: dict[str, list[tuple[float, float]]] = {}
     for routes in model.classes:
         for route in routes.routes:
-            name = route.engine.rpartition("/")[2]
-            weights[name] = weights.get(name, 0.0) + route.weight / WEIGHT_TOTAL / len(model.classes)
-            work[name] = work.get(name, 0.0) + route.work_share / len(model.classes)
-    return weights, work
+            found.setdefault(route.engine.rpartition("/")[2], []).append((route.weight, route.work_share))
+    weights = {name: sum(weight for weight, _ in parts) for name, parts in found.items()}
+    work = {
+        name: sum(weight * share for weight, share in parts) / weights[name]
+        if weights[name]
+        else sum(share for _, share in parts) / len(parts)
+        for name, parts in found.items()
+    }
+    return {name: weight / WEIGHT_TOTAL / len(model.classes) for name, weight in weights.items()}, work
 
 
 def term_of(state: Path) -> int:

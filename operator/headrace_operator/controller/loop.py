@@ -85,6 +85,7 @@ class Controller:
                 clock.steady(),
                 trimmed={engine.id: engine.trim for engine in memory.last.engines if engine.trim.value != 1},
                 ratios=memory.last.bytes_per_token,
+                edges=memory.last.class_edges,
             )
         self._warm = WarmModels()
         self._memory = memory

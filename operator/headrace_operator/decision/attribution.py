@@ -24,6 +24,7 @@ Causes = tuple[tuple[str, int], ...]
 
 SETTLING: Final = "settling"  # no input changed that matters: a move that had waited, or a step of a bounded shift
 RESTART: Final = "restart"  # nothing is known of the inputs before
+CLASSES: Final = "prompt classes"  # what demand is called where its classes came, went, or have other edges
 NOTICEABLE: Final = 1e-6  # requests/s that a put-back must shift to count
 
 
@@ -52,7 +53,8 @@ def attribute(before: Snapshot | None, now: Snapshot, solve: SolveAll) -> Causes
         return ((SETTLING, 100),)
     counts = dict(zip(effects, largest_remainder(list(effects.values()), 100), strict=True))
     ranked = sorted(counts.items(), key=lambda pair: (-pair[1], list(GROUPS).index(pair[0])))
-    return tuple((group, count) for group, count in ranked if count > 0)
+    renamed = {"demand": CLASSES} if before.class_edges != now.class_edges else {}
+    return tuple((renamed.get(group, group), count) for group, count in ranked if count > 0)
 
 
 def _moved(one: Shares, other: Shares) -> float:

@@ -84,6 +84,12 @@ class TrimConfig(ConfigStruct, frozen=True, kw_only=True):
     enabled: bool = True
 
 
+class PromptClassesConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Whether requests are told apart by the length of their prompts, where engines differ by it."""
+
+    enabled: bool = True
+
+
 class MetricNames(ConfigStruct, frozen=True, kw_only=True):
     """Other names for one signal of one runtime, tried in this order before the built-in ones."""
 
@@ -101,6 +107,7 @@ class OperatorConfig(ConfigStruct, frozen=True, kw_only=True):
     liveness: LivenessConfig = LivenessConfig()
     penalty: PenaltyConfig = PenaltyConfig()
     trim: TrimConfig = TrimConfig()
+    prompt_classes: PromptClassesConfig = PromptClassesConfig()
     metric_names: Annotated[tuple[MetricNames, ...], Meta(max_length=256)] = ()
     records: Annotated[int, Meta(ge=1, le=4096)] = 64
 

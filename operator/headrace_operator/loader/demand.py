@@ -16,6 +16,7 @@ from headrace_operator.estimators import demand as estimator
 from headrace_operator.estimators.counters import Increase, Sample, increase
 from headrace_operator.estimators.demand import DecayingSum, DemandEstimate
 from headrace_operator.estimators.staleness import State, Thresholds, ladder, observed_interval, thresholds
+from headrace_operator.loader.classes import ClassCounts
 from headrace_operator.loader.source import DemandKey, RouterCounts, RouterTarget, TargetSample
 from headrace_operator.snapshot.signals import DemandSignal, Reading, Share
 
@@ -61,11 +62,25 @@ class _Frontend:
 
 
 @dataclass(slots=True)
+class _Class:
+    """One prompt class, by its label: what was offered, what ended, and the tokens of that."""
+
+    offered: DecayingSum = field(default_factory=DecayingSum)
+    ended: DecayingSum = field(default_factory=DecayingSum)
+    input_tokens: DecayingSum = field(default_factory=DecayingSum)
+    output_tokens: DecayingSum = field(default_factory=DecayingSum)
+
+    def counts(self) -> ClassCounts:
+        return ClassCounts(self.offered.value, self.ended.value, self.input_tokens.value, self.output_tokens.value)
+
+
+@dataclass(slots=True)
 class _Source:
     estimate: DemandEstimate | None = None
     readings: int = 0
     requests: float = 0.0
     priorities: dict[str, DecayingSum] = field(default_factory=dict)
+    classes: dict[str, _Class] = field(default_factory=dict)
     ended: DecayingSum = field(default_factory=DecayingSum)
     input_tokens: DecayingSum = field(default_factory=DecayingSum)
     output_tokens: DecayingSum = field(default_factory=DecayingSum)
@@ -77,13 +92,20 @@ class _Source:
         return self.readings >= BELIEVED_READINGS or self.requests >= BELIEVED_REQUESTS
 
 
+class _Counted(NamedTuple):
+    counter: str
+    priority: str
+    prompt_class: str
+
+
 class DemandView(NamedTuple):
-    """One source now; signal is None once it is unknown."""
+    """One source now; signal is None once it is unknown. classes: what was counted lately, by prompt class's label."""
 
     name: SourceName
     signal: DemandSignal | None
     state: State
     state_since: float
+    classes: Mapping[str, ClassCounts]
 
 
 class DemandTrackers:
@@ -137,12 +159,12 @@ class DemandTrackers:
         self, frontend: str, at: float, routers: list[_Router], scale: float, shedding: Collection[str]
     ) -> None:
         span = max(router.seconds for router in routers)
-        amounts: dict[SourceName, dict[tuple[str, str], float]] = {}
+        amounts: dict[SourceName, dict[_Counted, float]] = {}
         for router in routers:
             for counter, by_key in router.pending.items():
                 for key, amount in by_key.items():
                     source = amounts.setdefault(SourceName(key.policy, frontend, key.model), {})
-                    entry = (counter, key.priority)
+                    entry = _Counted(counter, key.priority, key.prompt_class)
                     # Rates add up over routers although their intervals differ a little.
                     source[entry] = source.get(entry, 0.0) + scale * amount * span / router.seconds
         for name, counted in amounts.items():
@@ -206,7 +228,11 @@ class DemandTrackers:
             source.state, source.state_since = state, now
         known = state in ("Fresh", "Held")
         return DemandView(
-            name, _signal(name, source, estimate, age, interval) if known else None, state, source.state_since
+            name,
+            _signal(name, source, estimate, age, interval) if known else None,
+            state,
+            source.state_since,
+            {label: one.counts() for label, one in source.classes.items()},
         )
 
 
@@ -257,10 +283,10 @@ def _growth(
 
 
 def _advance_source(
-    source: _Source, at: float, span: float, counted: Mapping[tuple[str, str], float], *, retries: bool
+    source: _Source, at: float, span: float, counted: Mapping[_Counted, float], *, retries: bool
 ) -> None:
     def total(counter: str) -> float | None:
-        amounts = [amount for (name, _), amount in counted.items() if name == counter]
+        amounts = [amount for entry, amount in counted.items() if entry.counter == counter]
         return sum(amounts) if amounts else None
 
     offered = total("offered")
@@ -270,9 +296,13 @@ def _advance_source(
         source.estimate = estimator.observe(source.estimate, at, Increase(offered, span))
         source.readings += 1
         source.requests += offered
-        for (counter, priority), amount in counted.items():
-            if counter == "offered":
-                source.priorities[priority] = source.priorities.get(priority, DecayingSum()).add(at, amount)
+        by_priority: dict[str, float] = {}
+        for entry, amount in counted.items():
+            if entry.counter == "offered":
+                by_priority[entry.priority] = by_priority.get(entry.priority, 0.0) + amount
+        for priority, amount in by_priority.items():
+            source.priorities[priority] = source.priorities.get(priority, DecayingSum()).add(at, amount)
+    _advance_classes(source, at, counted)
     ended = total("ended")
     if ended is None:
         ended = total("offered")
@@ -280,6 +310,19 @@ def _advance_source(
         source.ended = source.ended.add(at, ended)
         source.input_tokens = source.input_tokens.add(at, total("input_tokens") or 0.0)
         source.output_tokens = source.output_tokens.add(at, total("output_tokens") or 0.0)
+
+
+def _advance_classes(source: _Source, at: float, counted: Mapping[_Counted, float]) -> None:
+    by_class: dict[str, dict[str, float]] = {}
+    for entry, amount in counted.items():
+        amounts = by_class.setdefault(entry.prompt_class, {})
+        amounts[entry.counter] = amounts.get(entry.counter, 0.0) + amount
+    for label, amounts in by_class.items():
+        one = source.classes.setdefault(label, _Class())
+        one.offered = one.offered.add(at, amounts.get("offered", 0.0))
+        one.ended = one.ended.add(at, amounts.get("ended", 0.0))
+        one.input_tokens = one.input_tokens.add(at, amounts.get("input_tokens", 0.0))
+        one.output_tokens = one.output_tokens.add(at, amounts.get("output_tokens", 0.0))
 
 
 def _signal(name: SourceName, source: _Source, estimate: DemandEstimate, age: float, interval: float) -> DemandSignal:

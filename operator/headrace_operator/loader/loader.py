@@ -15,15 +15,16 @@ from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_api.units import number, seconds
 from headrace_operator.estimators.staleness import State, Thresholds
+from headrace_operator.loader.classes import by_class
 from headrace_operator.loader.config import OperatorConfig
-from headrace_operator.loader.demand import DemandTrackers
+from headrace_operator.loader.demand import DemandTrackers, DemandView
 from headrace_operator.loader.engines import EngineRules, EngineTrackers, EngineView
 from headrace_operator.loader.metric_names import names_of
 from headrace_operator.loader.prompts import PromptTrackers
 from headrace_operator.loader.scrape import ScrapeSettings
 from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
 from headrace_operator.snapshot.clock import rfc3339
-from headrace_operator.snapshot.signals import Factor, Signals, SignalStatus
+from headrace_operator.snapshot.signals import DemandSignal, Factor, Signals, SignalStatus
 
 ENGINE_HOLD: Final = 30.0
 ENGINE_DEGRADE: Final = 120.0
@@ -63,6 +64,7 @@ class Loader:
         self._engines = EngineTrackers(_rules(config))
         self._demand = DemandTrackers()
         self._prompts = PromptTrackers()
+        self._classed = config.prompt_classes.enabled
         self._limits: dict[str, Thresholds] = {}
         self._frontends: frozenset[str] = frozenset()
         self._since: dict[str, tuple[State, str]] = {}
@@ -79,6 +81,7 @@ class Loader:
             for policy in policies
         }
         self._frontends = frozenset(frontend.name for policy in policies for frontend in policy.spec.frontends)
+        self._classed = config.prompt_classes.enabled
         self._engines.configure(_rules(config))
         self._engines.retarget(engines, _holds(engines, policies))
         found = targets(engines, config)
@@ -94,13 +97,14 @@ class Loader:
         *,
         trimmed: Mapping[str, Factor] | None = None,
         ratios: Iterable[tuple[str, float]] = (),
+        edges: tuple[int, ...] = (),
     ) -> None:
-        """What an earlier start knew: penalties and trims by engine, bytes a token by model, until samples speak.
+        """What an earlier start knew, until samples speak: penalties and trims by engine, bytes a token by model.
 
-        Penalties count as confirmed now.
+        Penalties count as confirmed now. edges: of prompt classes.
         """
         self._engines.restore(punished, steady, trimmed)
-        self._prompts.restore(ratios)
+        self._prompts.restore(ratios, edges)
 
     def observe(self, samples: Sequence[TargetSample], shedding: Collection[str] = ()) -> None:
         """Take samples; shedding: ids of policies that shed now."""
@@ -134,13 +138,24 @@ class Loader:
         self._since = {state.name: self._since[state.name] for state in states if state.name in self._since}
         return Signals(
             at=rfc3339(wall),
-            demand=tuple(view.signal for view in sources if view.signal is not None),
+            class_edges=self._edges,
+            demand=tuple(signal for view in sources for signal in self._parts(view)),
             engines=tuple(view.signal for _, view in sorted(self.views.items())),
             states=tuple(states),
             routers=self._demand.routers_seen(),
             bytes_per_token=self._prompts.bytes_per_token(),
             drifts=self._engines.drifts(),
         )
+
+    def _parts(self, view: DemandView) -> tuple[DemandSignal, ...]:
+        """The demand of a source by prompt class, or as one where classes are not told apart."""
+        if view.signal is None or not self._edges:
+            return () if view.signal is None else (view.signal,)
+        return by_class(view.signal, view.classes, self._prompts.expected(view.name), self._edges)
+
+    @property
+    def _edges(self) -> tuple[int, ...]:
+        return self._prompts.edges if self._classed else ()
 
     def engine_since(self, engine: str) -> str:
         """When the engine's signals entered their state, RFC 3339 (empty before the first ``signals``)."""

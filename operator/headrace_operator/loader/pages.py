@@ -19,6 +19,7 @@ from headrace_api.names import (
     METRIC_OFFERED,
     METRIC_OFFERED_INPUT_TOKENS,
     METRIC_OFFERED_OUTPUT_TOKENS,
+    METRIC_PROMPT_TOKENS,
     METRIC_REQUESTS,
     METRIC_USAGE_BYTES,
     METRIC_USAGE_TOKENS,
@@ -26,7 +27,7 @@ from headrace_api.names import (
 from headrace_operator.estimators.counters import is_measured
 from headrace_operator.estimators.replica import Signal
 from headrace_operator.loader.metric_names import Names
-from headrace_operator.loader.source import DemandKey, RouterCounts
+from headrace_operator.loader.source import DemandKey, LengthKey, RouterCounts
 
 # Ratios of ranks are averaged, everything else is added.
 AVERAGED: Final = frozenset({"kv_usage", "hit_rate"})
@@ -149,11 +150,12 @@ _ROUTER: Final = {
     METRIC_OFFERED_OUTPUT_TOKENS: "output_tokens",
 }
 _USAGE: Final = (METRIC_USAGE_BYTES, METRIC_USAGE_TOKENS)
+_LENGTHS: Final = f"{METRIC_PROMPT_TOKENS}_bucket"
 
 
 def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
-    """A router's counts for its front-end, summed over prompt classes, and why something is unknown."""
-    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED, METRIC_REQUESTS, *_USAGE})
+    """A router's counts for its front-end, and why something is unknown."""
+    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED, METRIC_REQUESTS, *_USAGE, _LENGTHS})
     counts: dict[str, dict[DemandKey, float]] = {field: {} for field in _ROUTER.values()}
     foreign: set[str] = set()
     for metric, field in _ROUTER.items():
@@ -163,11 +165,7 @@ def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
             if labels.get("frontend") != frontend:
                 foreign.add(labels.get("frontend", "(no label frontend)"))
             elif is_measured(value):
-                key = DemandKey(
-                    f"{labels.get('policy_namespace', '')}/{labels.get('policy', '')}",
-                    labels.get("model", ""),
-                    labels.get("priority", ""),
-                )
+                key = DemandKey(*_owner(labels), labels.get("priority", ""), labels.get("prompt_class", ""))
                 counts[field][key] = counts[field].get(key, 0.0) + value
     if broken:
         problem = f"lines of {', '.join(sorted(broken))} can't be parsed"
@@ -183,7 +181,26 @@ def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
         ejected=by_engine[METRIC_EJECTED],
         usage_bytes=by_model[METRIC_USAGE_BYTES],
         usage_tokens=by_model[METRIC_USAGE_TOKENS],
+        lengths={} if _LENGTHS in broken else _lengths(series.get(_LENGTHS, ()), frontend),
     ), problem
+
+
+def _owner(labels: Mapping[str, str]) -> tuple[str, str]:
+    """Policy id and model."""
+    return f"{labels.get('policy_namespace', '')}/{labels.get('policy', '')}", labels.get("model", "")
+
+
+def _lengths(series: Iterable[Series], frontend: str) -> dict[LengthKey, float]:
+    """Cumulative counts by upper bound; a bound that is no number is left out."""
+    found: dict[LengthKey, float] = {}
+    for labels, value in series:
+        try:
+            bound = float(labels.get("le", ""))
+        except ValueError:
+            continue
+        if bound > 0 and labels.get("frontend") == frontend and is_measured(value):
+            found[LengthKey(*_owner(labels), bound)] = value
+    return found
 
 
 def _by(series: Iterable[Series], label: str) -> dict[str, float]:

@@ -37,18 +37,28 @@ Target = EngineTarget | RouterTarget
 
 
 class DemandKey(NamedTuple):
-    """Whose demand a router counted: policy id ``namespace/name``, model, priority."""
+    """Whose demand a router counted: policy id ``namespace/name``, model, priority, label of the prompt class."""
 
     policy: str
     model: str
     priority: str
+    prompt_class: str = ""
+
+
+class LengthKey(NamedTuple):
+    """What a router's histogram of prompt lengths counted: policy id, model, upper bound in tokens."""
+
+    policy: str
+    model: str
+    bound: float
 
 
 @dataclass(frozen=True, slots=True)
 class RouterCounts:
     """A router's counters by key; by engine, requests that ended there, and endpoints that are ejected.
 
-    usage_bytes, usage_tokens: by model, body bytes and input tokens of answers that stated their usage.
+    usage_bytes, usage_tokens: by model, body bytes and input tokens of answers that stated their usage. lengths:
+    requests offered with at most so many input tokens.
     """
 
     offered: Mapping[DemandKey, float] = field(default_factory=dict)
@@ -60,6 +70,7 @@ class RouterCounts:
     ejected: Mapping[str, float] = field(default_factory=dict)
     usage_bytes: Mapping[str, float] = field(default_factory=dict)
     usage_tokens: Mapping[str, float] = field(default_factory=dict)
+    lengths: Mapping[LengthKey, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,8 @@ def build_snapshot(
             notes=notes,
         ),
     )
+    if not any(source.prompt_class for source in demand):
+        edges = ()  # where nothing is told apart, edges that move must not look like news
     _name_strangers(signals, ruling, notes)
     return Snapshot(
         at=at,

@@ -257,7 +257,8 @@ def test_tables_are_read_as_the_mean_over_prompt_classes() -> None:
     assert table is not None
     publication = publication_of(table, "fe-us-east", 3.0)
     assert publication.weights == {"a": 0.7, "b": 0.3}
-    assert publication.work["a"] == pytest.approx(0.2)
+    assert publication.work["a"] == pytest.approx((10_000 * 0.1 + 4000 * 0.3) / 14_000)
+    assert publication.work["b"] == 0
     assert (publication.term, publication.revision) == (2, 7)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headrace_operator.loader.config import OperatorConfig, RoutersConfig
+import pytest
+
+from headrace_operator.loader.config import OperatorConfig, PromptClassesConfig, RoutersConfig
 from headrace_operator.loader.loader import Loader, targets
 from headrace_operator.loader.source import DemandKey, EngineTarget, RouterCounts, RouterTarget, TargetSample
 from headrace_operator.snapshot.signals import Factor, SignalStatus
@@ -95,6 +97,55 @@ def test_staleness_is_that_of_the_most_patient_policy() -> None:
     assert loader.signals(500.0, 500.0).states[0].state == "Fresh"
     loader.configure([engine("a", "http://e:1")], [policy()], CONFIG)
     assert loader.signals(500.0, 500.0).states[0].state == "Unknown"
+
+
+def classed(at: float, **by_label: float) -> list[TargetSample]:
+    """Both routers; so many requests offered under each label of a prompt class, in all."""
+    key = {label: DemandKey("inf/chat", "m", "default", label.replace("to", "-")) for label in by_label}
+    counts = RouterCounts(
+        offered={key[label]: count / 2 for label, count in by_label.items()},
+        ended={key[label]: count / 2 for label, count in by_label.items()},
+        input_tokens={key[label]: 250 * count for label, count in by_label.items()},
+        output_tokens={key[label]: 50 * count for label, count in by_label.items()},
+    )
+    return [TargetSample(RouterTarget("fe-a", url), at, "Read", counts=counts) for url in ("http://r:1", "http://r:2")]
+
+
+def test_demand_by_prompt_class_is_one_sum_whatever_the_edges() -> None:
+    """The counter of class 1 means something else once the edges have moved; the estimate of the sum goes on."""
+    loader = Loader(CONFIG)
+    loader.configure([], [policy()], CONFIG)
+    loader.restore({}, 0.0, edges=(600, 1500))
+    counts: dict[str, float] = {"0": 0.0, "0to600": 0.0, "600to1500": 0.0, "1500to": 0.0}
+    rates = []
+    for at in range(0, 200, 5):
+        loader.observe(classed(float(at), **{label.strip(): count for label, count in counts.items()}))
+        found = loader.signals(float(at), 1000.0 + at)
+        assert found.class_edges == (600, 1500)
+        rates.append([signal.requests_per_second.value for signal in found.demand])
+        if at < 100:  # the routers have the old table still
+            counts["0"] += 500
+        else:
+            counts = counts | {"0to600": counts["0to600"] + 400, "1500to": counts["1500to"] + 100}
+    known = [parts for parts in rates if parts]
+    assert all(sum(parts) == pytest.approx(100.0, rel=1e-6) for parts in known)
+    assert known[15] == pytest.approx([100 / 3] * 3)
+    assert known[-1] == pytest.approx([80, 0, 20], abs=1.5)
+    last = loader.signals(196.0, 1196.0).demand
+    assert [signal.prompt_class for signal in last] == [0, 1, 2]
+
+
+def test_prompt_classes_can_be_switched_off() -> None:
+    off = OperatorConfig(routers=CONFIG.routers, prompt_classes=PromptClassesConfig(enabled=False))
+    loader = Loader(CONFIG)
+    loader.configure([], [policy()], CONFIG)
+    loader.restore({}, 0.0, edges=(600, 1500))
+    for at in range(4):
+        loader.observe(offered(float(at), 50.0 * at))
+    assert [signal.prompt_class for signal in loader.signals(4.0, 4.0).demand] == [0, 1, 2]
+    loader.configure([], [policy()], off)
+    signals = loader.signals(4.0, 4.0)
+    assert (signals.class_edges, [signal.prompt_class for signal in signals.demand]) == ((), [None])
 
 
 def test_the_ratio_of_an_earlier_start_holds_and_is_learned_anew() -> None:

@@ -9,7 +9,7 @@ import pytest
 from headrace_operator.estimators.replica import PageReading, ReplicaWindow, combine
 from headrace_operator.loader.metric_names import names_of
 from headrace_operator.loader.pages import engine_page, router_page
-from headrace_operator.loader.source import DemandKey
+from headrace_operator.loader.source import DemandKey, LengthKey
 
 PAGES = Path(__file__).resolve().parents[2] / "data" / "engine_metrics"
 LLAMA = frozenset({"meta-llama/Llama-3.1-8B-Instruct"})
@@ -233,7 +233,8 @@ headrace_requests_total{{engine="i/e",outcome="ok"}} 7
 headrace_requests_total{{engine="i/e",outcome="cut"}} 1
 headrace_requests_total{{outcome="ok"}} 9
 """
-KEY = DemandKey("i/chat", "m", "hi")
+KEY = DemandKey("i/chat", "m", "hi", "0")
+LONG = DemandKey("i/chat", "m", "hi", "1")
 USAGE = """headrace_usage_body_bytes_total{model="m",frontend="fe",policy="a"} 30
 headrace_usage_body_bytes_total{model="m",frontend="fe",policy="b"} 50
 headrace_usage_input_tokens_total{model="m",frontend="fe",policy="a"} 20
@@ -241,11 +242,30 @@ headrace_usage_input_tokens_total{model="n",frontend="fe",policy="a"} NaN
 """
 
 
-def test_router_page_adds_prompt_classes() -> None:
+def test_router_page_tells_prompt_classes_apart() -> None:
     counts, problem = router_page(ROUTER, "fe")
     assert problem == ""
-    assert (counts.offered, counts.client_retries, counts.ended) == ({KEY: 9.0}, {KEY: 2.0}, {})
+    assert (counts.offered, counts.client_retries, counts.ended) == ({KEY: 4.0, LONG: 5.0}, {KEY: 2.0}, {})
     assert (counts.ejected, counts.sent) == ({"i/e": 1.0}, {"i/e": 8.0})
+
+
+def test_router_page_has_lengths() -> None:
+    who = 'policy_namespace="i",policy="chat",model="m"'
+    text = "".join(
+        f'headrace_prompt_tokens_bucket{{{who},frontend="{frontend}",le="{bound}"}} {count}\n'
+        for frontend, bound, count in (
+            ("fe", "100.0", 3),
+            ("fe", "+Inf", 5),
+            ("fe", "200.0", "NaN"),
+            ("fe", "much", 4),
+            ("fe", "-1", 4),
+            ("other", "100.0", 9),
+        )
+    )
+    counts, problem = router_page(ROUTER + text, "fe")
+    assert problem == ""
+    assert counts.lengths == {LengthKey("i/chat", "m", 100.0): 3.0, LengthKey("i/chat", "m", float("inf")): 5.0}
+    assert router_page(ROUTER + text + "headrace_prompt_tokens_bucket{ 1\n", "fe")[0].lengths == {}
 
 
 def test_router_page_has_usage_by_model() -> None:
@@ -270,4 +290,4 @@ def test_router_pages_that_are_wrong(text: str, problem: str) -> None:
 
 
 def test_router_values_that_are_no_measurement_are_left_out() -> None:
-    assert router_page(ROUTER.replace("} 4", "} NaN"), "fe")[0].offered == {KEY: 5.0}
+    assert router_page(ROUTER.replace("} 4", "} NaN"), "fe")[0].offered == {LONG: 5.0}

@@ -141,6 +141,21 @@ def test_previous_weights_by_prompt_class(old: RoutingTable, expected: list[str]
     ]
 
 
+def test_what_is_no_longer_told_apart_takes_the_mean_of_its_classes() -> None:
+    """Terciles: each class had as many requests."""
+    old = table({"a": 10_000}, {"a": 4000, "b": 6000}, {"b": 10_000}, edges=(600, 1500))
+    found = snapshot([engine("a"), engine("b")], [policy()], Signals(demand=(demand(rps=4),)), previous=[old])
+    assert [(route.prompt_class, route.engine) for route in found.previous] == [(0, "ns/a"), (0, "ns/b")]
+    assert [route.weight for route in found.previous] == pytest.approx([1.4 / 3, 1.6 / 3])
+
+
+def test_edges_that_tell_nothing_apart_are_left_out() -> None:
+    signals = Signals(class_edges=(600, 1500), demand=(demand(rps=4, prompt_class=0), demand(rps=4, prompt_class=2)))
+    assert snapshot([engine("a"), engine("b")], [policy()], signals).class_edges == ()
+    mixed = [engine("a", capacity=MIXED), engine("b", capacity=OTHER)]
+    assert snapshot(mixed, [policy()], signals).class_edges == (600, 1500)
+
+
 def test_the_order_of_the_parts_does_not_matter() -> None:
     engines = [engine("b"), engine("a"), engine("c", replicas=None)]
     policies = [policy("q", [frontend("fe-2"), frontend("fe-1", None)]), policy("p")]
