@@ -29,7 +29,7 @@ _OUTCOMES: Final = (
     "Attempts by how they ended: ok, client_error, engine_error, full, unreached, cut, timeout, client_gone, shutdown, "
     "router_error."
 )
-# Series rendered between two turns of the loop: about 1 ms.
+# Lines rendered between two turns of the loop, well under 1 ms; a histogram's child has 17.
 STEP: Final = 50
 # Seconds that the series of an engine or model that left the tables stay, so that its last counts are still scraped.
 KEEP_S: Final = 900.0
@@ -225,9 +225,12 @@ class Metrics:
 
 
 async def _collect(parts: list[str], lines: Iterator[str]) -> None:
-    for number, line in enumerate(lines, 1):
+    since = 0
+    for line in lines:
         parts.append(line)
-        if number % STEP == 0:
+        since += line.count("\n")
+        if since >= STEP:
+            since = 0
             await asyncio.sleep(0)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import logging
 import random
 import resource
@@ -197,6 +198,8 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> int:
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.add_signal_handler(signal.SIGINT, interrupt)
     _raise_file_limit()
+    # What was imported lives as long as the process: no full collection, which holds every stream, need look at it.
+    gc.freeze()
     router = Router(settings)
     await router.start()
     say(f"headrace router: serving on {router.address}, admin {router.admin_address}")
