@@ -7,10 +7,12 @@ Exit codes: 0 done, 1 the answer is negative, 2 the input is wrong, 3 the enviro
 from __future__ import annotations
 
 import argparse
+import io
 import os
+import re
 import sys
 from collections.abc import Sequence
-from importlib.metadata import EntryPoint, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points, version
 from typing import Any
 
 from headrace_cli import completion
@@ -27,8 +29,22 @@ def commands() -> list[EntryPoint]:
     return sorted(entry_points(group=GROUP), key=lambda point: (rank.get(point.name, len(ORDER)), point.name))
 
 
+def lacking(point: EntryPoint) -> str | None:
+    """The first missing package of the point's extra; loading tells nothing, as commands import theirs when run."""
+    for requirement in (point.dist.requires or ()) if point.dist else ():
+        name = re.match(r"[\w.-]+", requirement)
+        if name and any(re.search(rf"extra *== *['\"]{re.escape(extra)}['\"]", requirement) for extra in point.extras):
+            try:
+                distribution(name[0])
+            except PackageNotFoundError:
+                return name[0]
+    return None
+
+
 def load(point: EntryPoint) -> Any:
     """The command behind an entry point, or None when its part of the distribution is not installed."""
+    if lacking(point):
+        return None
     try:
         return point.load()
     except ModuleNotFoundError:
@@ -68,10 +84,35 @@ def _add_completion(subparsers: Any) -> None:
     sub.set_defaults(_run=run)
 
 
+def settle_streams() -> None:
+    """Make what is written never fail for the locale's or the caller's sake.
+
+    Files and pipes get UTF-8; a terminal of another encoding shows "?" for what it lacks; a closed stream takes all.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8"))
+        elif isinstance(stream, io.TextIOWrapper) and stream.encoding.lower().replace("-", "") != "utf8":
+            if stream.isatty():
+                stream.reconfigure(errors="replace")
+            else:
+                stream.reconfigure(encoding="utf-8")
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit code."""
+    settle_streams()
+    words = list(sys.argv[1:] if argv is None else argv)
+    for point in commands():
+        if words[:1] == [point.name] and (package := lacking(point)):
+            extra = ",".join(point.extras)
+            print(
+                f"headrace {point.name}: {package} is not installed; right would be headrace[{extra}]", file=sys.stderr
+            )
+            return EXIT_ENVIRONMENT
     parser = build_parser()
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(words)
     run = getattr(arguments, "_run", None)
     if run is None:
         parser.print_help(sys.stderr)
@@ -96,7 +137,10 @@ def _report(error: Exception) -> int:
     if faults is not None:
         print("\n".join(faults), file=sys.stderr)
         return EXIT_INPUT
-    if type(error).__name__ == "EnvironmentFailed" or isinstance(error, OSError):
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fspath(error.filename)}: " if isinstance(error.filename, str | os.PathLike) else ""
+        print(f"headrace: {where}{error.strerror}", file=sys.stderr)
+    elif type(error).__name__ == "EnvironmentFailed" or isinstance(error, OSError):
         print(f"headrace: {error}", file=sys.stderr)
     else:
         print(f"headrace: {type(error).__name__}: {error} (HEADRACE_DEBUG=1 shows where)", file=sys.stderr)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import io
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.metadata import EntryPoint
+from types import SimpleNamespace
 
 import pytest
 
@@ -31,6 +34,8 @@ class Point:
     def __init__(self, name: str, found: Command | None) -> None:
         self.name = name
         self.found = found
+        self.extras: list[str] = []
+        self.dist: SimpleNamespace | None = None
 
     def load(self) -> Command:
         if self.found is None:
@@ -90,6 +95,72 @@ def test_a_part_that_is_not_installed_is_not_listed(
     listed = capsys.readouterr().out
     assert "router" in listed
     assert "\n    run" not in listed
+
+
+def test_a_part_whose_packages_are_missing_is_not_listed_and_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Commands import their packages only when they run, so loading one tells nothing of what is installed."""
+    absent, here = Point("plan", command(lambda _: 0)), Point("router", command(lambda _: 0))
+    requires = ["pytest", 'no-such-package<4,>=3; extra == "operator"', "pytest>=1; extra == 'router'"]
+    for point, extra in ((absent, "operator"), (here, "router")):
+        point.extras, point.dist = [extra], SimpleNamespace(requires=requires)
+    monkeypatch.setattr(program, "entry_points", lambda group: [absent, here])
+    with pytest.raises(SystemExit):
+        program.main(["--help"])
+    listed = capsys.readouterr().out
+    assert "router" in listed
+    assert "plan" not in listed
+    assert program.main(["plan", "-f", "x"]) == commands.EXIT_ENVIRONMENT
+    told = capsys.readouterr().err
+    assert told == "headrace plan: no-such-package is not installed; right would be headrace[operator]\n"
+    assert program.main(["router"]) == commands.EXIT_DONE
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (
+            FileNotFoundError(2, "No such file or directory", "/proc/x"),
+            "headrace: /proc/x: No such file or directory\n",
+        ),
+        (OSError(28, "No space left on device"), "headrace: No space left on device\n"),
+        (OSError("no errno"), "headrace: no errno\n"),
+    ],
+)
+def test_an_os_error_names_the_file_and_no_number(
+    error: OSError, words: str, install: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(go=command(raising(error)))
+    assert program.main(["go"]) == commands.EXIT_ENVIRONMENT
+    assert capsys.readouterr().err == words
+
+
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "written"), [(io.TextIOWrapper, "1 · █\n".encode()), (Terminal, b"1 ? ?\n")], ids=["pipe", "terminal"]
+)
+def test_a_locale_without_the_signs_is_no_failure(
+    stream: type[io.TextIOWrapper], written: bytes, install: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(go=command(lambda _: print("1 · █") or 0))
+    raw = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", stream(raw, encoding="ascii"))
+    assert program.main(["go"]) == commands.EXIT_DONE
+    sys.stdout.flush()
+    assert raw.getvalue() == written
+
+
+def test_a_closed_stdout_is_no_failure(install: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shell's >&- closes it, and Python then has None there."""
+    install(go=command(lambda _: print(sys.stdout.isatty()) or 0))
+    monkeypatch.setattr(sys, "stdout", None)
+    assert program.main(["go"]) == commands.EXIT_DONE
+    sys.stdout.close()
 
 
 def test_no_command_is_wrong_input(install: Callable[..., None]) -> None:
