@@ -88,12 +88,13 @@ class _Round(NamedTuple):
 
 
 class _Told(NamedTuple):
-    """One policy's part of the decision."""
+    """One policy's part of the decision. shifted: its weights changed."""
 
     publication: Publication
     status: PolicyStatus
     events: list[Event]
     history: list[tuple[str, str]]
+    shifted: bool
 
 
 def decide(
@@ -167,6 +168,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
     old = current.statuses.get(policy.id, PolicyStatus())
     before = [table for key, table in sorted(current.standing.items()) if key[0] == policy.id]
     changed = bool(publication.written)
+    shifted = changed and not _same(before, publication.after)
     relief = _relief(current, book) if moved and changed else None
     facts = Facts(
         policy=policy,
@@ -185,7 +187,6 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
     history: list[tuple[str, str]] = []
     events: list[Event] = []
     if changed:
-        shifted = not _same(before, publication.after)
         causes = _causes(current, book, policy, bool(before)) if shifted else ()
         status = published(
             old,
@@ -221,7 +222,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         conditions=conditions,
         signals=signal_lines(policy, book, current.snapshot),
     )
-    return _Told(publication, status, [*events, *news], history)
+    return _Told(publication, status, [*events, *news], history, shifted)
 
 
 def _concerned(book: Book, policy: str) -> list[str]:
@@ -323,10 +324,10 @@ def _joined(
     outcomes = current.tick.outcomes
     over = tuple(outcome.over for _, outcome in sorted(outcomes.items()) if outcome.over is not None)
     virtual = tuple(table for name, part in sorted(told.items()) if name in shadow for table in part.publication.after)
-    changed = any(part.publication.written for part in told.values())
+    shifted = any(part.shifted for part in told.values())
     memory = Memory(
         last=snapshot,
-        published=snapshot if changed or current.memory.published is None else current.memory.published,
+        published=snapshot if shifted or current.memory.published is None else current.memory.published,
         savings=_savings(outcomes),
         shedding=snapshot.shedding,
         over=over,

@@ -30,7 +30,7 @@ class Over(SnapshotStruct, frozen=True, kw_only=True):
 class Memory(SnapshotStruct, frozen=True, kw_only=True):
     """Hand back what the last Decision returned; ``Memory()`` at first start.
 
-    last: the snapshot of the last tick. published: that of the last publication, which causes are told against.
+    last: the snapshot of the last tick. published: that of the last change of weights, which causes are told against.
     savings, shedding: arguments of the next snapshot. shadow: tables that Shadow policies would publish. retained:
     (policy, front-end) whose tables stay when nobody asks for them any more.
     """

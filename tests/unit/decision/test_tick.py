@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from support.operator_ticks import TARGET, Ticks, offered, quiet
+from headrace_operator.snapshot.signals import EngineSignal, Factor
+from support.operator_ticks import FAR, TARGET, Ticks, offered, quiet, three
 from support.world import engine, policy
 
 PROFILE = {
@@ -69,3 +70,18 @@ def test_limits_follow_replicas_and_edits_that_move_no_weight(strategy: str) -> 
         return ticks.tables["ns/p", "fe"].engines[0].concurrency_limit
 
     assert [limit(2, 100), limit(4, 100), limit(4, 50), limit(1, 50)] == [260, 520, 260, 65]
+
+
+def test_a_publication_without_a_move_keeps_what_causes_are_told_against() -> None:
+    """A penalty begins, an edit of a rule is published, then demand grows: health is a cause of the move too."""
+    ticks = Ticks()
+
+    def tick(penalty: float, rate: float, **rules: Any) -> Any:
+        ill = EngineSignal(engine="ns/a", penalty=Factor(value=penalty, reason="slow"))
+        return ticks.tick(three(), [policy(network=FAR, objective=TARGET, **rules)], offered(rate, engines=(ill,)))
+
+    tick(1.0, 15)
+    edit = tick(0.8, 15, queue={"max": 7})
+    assert (len(edit.tables), edit.history) == (1, ())
+    (line,) = tick(0.8, 18, queue={"max": 7}).history
+    assert ": demand 50 %, health 50 %; fe: " in line[1]
