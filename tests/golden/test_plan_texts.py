@@ -17,7 +17,7 @@ from headrace_operator.cli.inputs import read_inputs
 from headrace_operator.cli.output import Style
 from headrace_operator.cli.plan_text import plan_lines
 from headrace_operator.cli.planning import make_plan
-from headrace_operator.decision.changes import weight_lines
+from headrace_operator.decision.status.changes import weight_lines
 
 HERE = Path(__file__).parent / "plan"
 CLASSIC = Path(__file__).parents[2] / "manifests" / "samples" / "classic"

@@ -23,8 +23,8 @@ from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_api.table import WEIGHT_TOTAL, RoutingTable
 from headrace_operator.decision.decide import decide
-from headrace_operator.decision.encode import encode_table
 from headrace_operator.decision.memory import Memory
+from headrace_operator.decision.tables.encode import encode_table
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.signals import DemandSignal, EngineSignal, Reading, Signals
 from headrace_router.core.table_check import parse_table

@@ -10,7 +10,7 @@ from headrace_lab.demo.observe import Publication
 
 LEAST_POINTS = 0.01  # of a front-end's traffic; smaller moves are not worth a line
 MOST_MOVES = 4
-# A line begins with its revision and causes, as "rev 12: demand 80 %, health 20 %; …" (decision/status.py).
+# A line begins with its revision and causes, as "rev 12: demand 80 %, health 20 %; …" (decision/status/audit.py).
 _LINE = re.compile(r"^rev (?P<revision>\d+): (?P<causes>[^;]*)")
 _CAUSE = re.compile(r"([a-z]+) (\d+(?:\.\d+)?) %")
 

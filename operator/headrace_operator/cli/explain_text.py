@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace_operator.cli.explaining import Candidate, Explanation, Source
 from headrace_operator.cli.output import Style, columns, plain_text
-from headrace_operator.decision.text import latency, percent, plain, rate
+from headrace_operator.decision.why.text import latency, percent, plain, rate
 
 LEAST_WEIGHT = 5e-5
 _HEAD = ("ENGINE", "WEIGHT", "BEFORE", "AWAY", "IDLE", "QUEUE", "COST", "WHY")

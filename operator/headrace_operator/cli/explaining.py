@@ -10,13 +10,13 @@ from typing import NamedTuple
 from headrace_api.commands import InputError
 from headrace_operator.cli.inputs import read_inputs, read_previous
 from headrace_operator.cli.planning import make_plan
-from headrace_operator.decision.book import Book, label, open_book, short
 from headrace_operator.decision.decide import decide
-from headrace_operator.decision.reasons import route_reason
-from headrace_operator.decision.report import ReportStruct, exact
-from headrace_operator.decision.text import latency, listed, plain, rate
-from headrace_operator.decision.what_if import Effect, effect, settled, with_demand, with_replicas
-from headrace_operator.decision.why import why
+from headrace_operator.decision.why.book import Book, label, open_book, short
+from headrace_operator.decision.why.reasons import route_reason
+from headrace_operator.decision.why.report import ReportStruct, exact
+from headrace_operator.decision.why.sentences import why
+from headrace_operator.decision.why.text import latency, listed, plain, rate
+from headrace_operator.decision.why.what_if import Effect, effect, settled, with_demand, with_replicas
 from headrace_operator.optimizer.solution import Solution
 from headrace_operator.publisher.records import read_record, recorded_revisions, written_policies
 from headrace_operator.publisher.state import read_statuses

@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from headrace_operator.cli.explaining import Explanation
-from headrace_operator.decision.report import PlanReport
+from headrace_operator.decision.why.report import PlanReport
 
 FOLDER: Final = Path("docs/reference")
 PRINTED: Final[dict[str, type[msgspec.Struct]]] = {

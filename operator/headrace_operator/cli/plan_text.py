@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from headrace_operator.cli.output import Style, bar, columns, plain_text
-from headrace_operator.decision.report import PlanEngine, PlanFrontend, PlanPolicy, PlanReport
-from headrace_operator.decision.text import latency, percent, plain, rate
+from headrace_operator.decision.why.report import PlanEngine, PlanFrontend, PlanPolicy, PlanReport
+from headrace_operator.decision.why.text import latency, percent, plain, rate
 
 LEAST_WEIGHT: Final = 5e-5  # prints as 0 %, and rounds to no weight
 Previous = Mapping[tuple[str, str, str, str], float]

@@ -16,13 +16,13 @@ import msgspec
 from headrace_api.commands import InputError
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.cli.inputs import Inputs, inputs_of
-from headrace_operator.decision.book import open_book
-from headrace_operator.decision.encode import TableTooLarge, configmap_name, stamped, too_large
 from headrace_operator.decision.publication import taken_names
-from headrace_operator.decision.report import PlanFrontend, PlanPolicy, PlanReport, PlanRoute, plan_report
-from headrace_operator.decision.tables import build_table, view_of
-from headrace_operator.decision.text import percent, plain
-from headrace_operator.decision.what_if import Relief, best_replica
+from headrace_operator.decision.tables.build import build_table, view_of
+from headrace_operator.decision.tables.encode import TableTooLarge, configmap_name, stamped, too_large
+from headrace_operator.decision.why.book import open_book
+from headrace_operator.decision.why.report import PlanFrontend, PlanPolicy, PlanReport, PlanRoute, plan_report
+from headrace_operator.decision.why.text import percent, plain
+from headrace_operator.decision.why.what_if import Relief, best_replica
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.clock import rfc3339
 from headrace_operator.snapshot.model import Snapshot

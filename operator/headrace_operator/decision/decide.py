@@ -15,13 +15,6 @@ import msgspec
 from headrace_api.names import SIGNALS_FRESH
 from headrace_api.status import PolicyStatus
 from headrace_api.table import Identity, RoutingTable
-from headrace_operator.decision.attribution import Causes, attribute, shares_of
-from headrace_operator.decision.book import Book, open_book
-from headrace_operator.decision.carry import same_weights
-from headrace_operator.decision.conditions import merged, status_of
-from headrace_operator.decision.encode import TableTooLarge
-from headrace_operator.decision.events import BREAK_GLASS, Event, condition_events, engine_events
-from headrace_operator.decision.findings import Facts, findings, kept
 from headrace_operator.decision.losses import Hold, emptied_by_edit, hold_losses
 from headrace_operator.decision.memory import Memory
 from headrace_operator.decision.publication import (
@@ -33,10 +26,17 @@ from headrace_operator.decision.publication import (
     standing_tables,
     taken_names,
 )
-from headrace_operator.decision.status import published, signal_lines, with_history
+from headrace_operator.decision.status.audit import published, signal_lines, with_history
+from headrace_operator.decision.status.conditions import merged, status_of
+from headrace_operator.decision.status.events import BREAK_GLASS, Event, condition_events, engine_events
+from headrace_operator.decision.status.findings import Facts, findings, kept
+from headrace_operator.decision.tables.carry import same_weights
+from headrace_operator.decision.tables.encode import TableTooLarge
 from headrace_operator.decision.tick import Assess, Outcome, Tick
-from headrace_operator.decision.what_if import Relief, best_replica
-from headrace_operator.decision.why import relief_text, why
+from headrace_operator.decision.why.attribution import Causes, attribute, shares_of
+from headrace_operator.decision.why.book import Book, open_book
+from headrace_operator.decision.why.sentences import relief_text, why
+from headrace_operator.decision.why.what_if import Relief, best_replica
 from headrace_operator.snapshot.clock import rfc3339
 from headrace_operator.snapshot.model import PolicyState, SavingSince, Snapshot, SourceKey
 from headrace_operator.strategies.base import ComponentResult

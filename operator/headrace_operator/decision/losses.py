@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace_operator.decision.text import listed, plain
+from headrace_operator.decision.why.text import listed, plain
 from headrace_operator.snapshot.eligibility import bare_name, exclusion, model_exclusion, namespace, service_exclusion
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot
 from headrace_operator.snapshot.work import reference_work_of

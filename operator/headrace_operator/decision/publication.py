@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from headrace_api.policy import Frontend
 from headrace_api.table import Identity, RoutingTable
-from headrace_operator.decision.book import Book
-from headrace_operator.decision.carry import lost_models, refreshed, same_routes, with_lost_models
-from headrace_operator.decision.encode import TableTooLarge, configmap_name, content_hash, stamped, too_large
-from headrace_operator.decision.tables import build_table, view_of
+from headrace_operator.decision.tables.build import build_table, view_of
+from headrace_operator.decision.tables.carry import lost_models, refreshed, same_routes, with_lost_models
+from headrace_operator.decision.tables.encode import TableTooLarge, configmap_name, content_hash, stamped, too_large
+from headrace_operator.decision.why.book import Book
 from headrace_operator.snapshot.build_previous import table_order
 from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.model import PolicyState, Snapshot

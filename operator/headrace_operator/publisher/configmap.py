@@ -14,7 +14,7 @@ import yaml
 
 from headrace_api.names import LABEL_FRONTEND, LABEL_MANAGED, LABEL_POLICY, LABEL_POLICY_UID
 from headrace_api.table import TABLE_KEY, RoutingTable
-from headrace_operator.decision.encode import encode_table
+from headrace_operator.decision.tables.encode import encode_table
 
 MANAGER: Final = "headrace-operator"
 MAX_LABEL: Final = 63

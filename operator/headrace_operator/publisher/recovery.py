@@ -15,7 +15,7 @@ import msgspec
 
 from headrace_api.status import PolicyStatus, PolicySummary
 from headrace_api.table import RoutingTable
-from headrace_operator.decision.status import published_unseen
+from headrace_operator.decision.status.audit import published_unseen
 from headrace_operator.publisher.records import RECORDS, recorded_revisions
 
 

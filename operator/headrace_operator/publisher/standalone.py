@@ -16,8 +16,8 @@ from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_api.status import EngineStatus, PolicyStatus
 from headrace_api.table import Identity, RoutingTable
-from headrace_operator.decision.encode import configmap_name, stamped
 from headrace_operator.decision.memory import Memory
+from headrace_operator.decision.tables.encode import configmap_name, stamped
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.configmap import dump
 from headrace_operator.publisher.engine_status import SignalView, engine_status

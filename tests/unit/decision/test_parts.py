@@ -10,16 +10,16 @@ import pytest
 from headrace_api.status import Condition
 from headrace_api.table import RoutingTable
 from headrace_operator.decision import warm
-from headrace_operator.decision.attribution import attribute, shares_of
-from headrace_operator.decision.book import open_book
-from headrace_operator.decision.carry import with_lost_models
-from headrace_operator.decision.changes import change_lines, weight_lines
-from headrace_operator.decision.conditions import Finding, merged, reason_of, status_of
-from headrace_operator.decision.expected import Expected
 from headrace_operator.decision.losses import emptied_by_edit
-from headrace_operator.decision.status import history_line
-from headrace_operator.decision.tables import build_table, view_of
-from headrace_operator.decision.what_if import effect, outcome, with_demand, with_replicas
+from headrace_operator.decision.status.audit import history_line
+from headrace_operator.decision.status.changes import change_lines, weight_lines
+from headrace_operator.decision.status.conditions import Finding, merged, reason_of, status_of
+from headrace_operator.decision.tables.build import build_table, view_of
+from headrace_operator.decision.tables.carry import with_lost_models
+from headrace_operator.decision.why.attribution import attribute, shares_of
+from headrace_operator.decision.why.book import open_book
+from headrace_operator.decision.why.expected import Expected
+from headrace_operator.decision.why.what_if import effect, outcome, with_demand, with_replicas
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.strategies.optimized import optimized
 from headrace_operator.strategies.run import run_strategies

@@ -9,12 +9,12 @@ import pytest
 
 from headrace_api.policy import RoutingPolicy
 from headrace_api.table import RoutingTable
-from headrace_operator.decision.book import Book, label, open_book
 from headrace_operator.decision.decide import decide
 from headrace_operator.decision.memory import Memory
-from headrace_operator.decision.reasons import route_reason
-from headrace_operator.decision.what_if import best_replica
-from headrace_operator.decision.why import bounded, relief_text, why
+from headrace_operator.decision.why.book import Book, label, open_book
+from headrace_operator.decision.why.reasons import route_reason
+from headrace_operator.decision.why.sentences import bounded, relief_text, why
+from headrace_operator.decision.why.what_if import best_replica
 from headrace_operator.optimizer.solution import RouteResult
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.snapshot.signals import Factor, Reading, Signals

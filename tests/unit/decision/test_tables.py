@@ -15,9 +15,9 @@ import pytest
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_api.table import WEIGHT_TOTAL, Guard, Identity, RoutingTable, TableAuth, TableService, TableTls
-from headrace_operator.decision.encode import configmap_name, content_hash, encode_table, stamped, too_large
-from headrace_operator.decision.table_parts import guard
-from headrace_operator.decision.tables import build_table, tidy, view_of
+from headrace_operator.decision.tables.build import build_table, tidy, view_of
+from headrace_operator.decision.tables.encode import configmap_name, content_hash, encode_table, stamped, too_large
+from headrace_operator.decision.tables.parts import guard
 from headrace_operator.optimizer.solution import RouteResult, Solution
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.snapshot.signals import Reading, Signals

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace_operator.decision.text import fitted, latency, listed, percent, plain, plural, rate
+from headrace_operator.decision.why.text import fitted, latency, listed, percent, plain, plural, rate
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from headrace_lab.engine.fleet import parse_spec
 from headrace_lab.workload import traces
 from headrace_lab.workload.frontends import FRONTENDS
 from headrace_lab.workload.requests import WorkloadSpec, build
-from headrace_operator.decision.status import history_line
+from headrace_operator.decision.status.audit import history_line
 
 TRIPS = traces.read_round_trips(traces.packaged(traces.ROUND_TRIPS_FILE))
 SHARES = {"a": 0.5, "b": 0.5}

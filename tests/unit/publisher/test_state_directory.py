@@ -11,8 +11,8 @@ import pytest
 from headrace_api.commands import EnvironmentFailed
 from headrace_api.status import Condition, PolicyStatus, PolicySummary
 from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, RoutingTable, TableEngine
-from headrace_operator.decision.encode import stamped
 from headrace_operator.decision.memory import Memory
+from headrace_operator.decision.tables.encode import stamped
 from headrace_operator.publisher import files
 from headrace_operator.publisher.configmap import configmap_manifest, is_ours, load, read_configmap
 from headrace_operator.publisher.engine_status import SignalView, engine_status

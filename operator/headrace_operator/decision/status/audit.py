@@ -23,12 +23,12 @@ from headrace_api.status import (
     clip,
 )
 from headrace_api.table import RoutingTable
-from headrace_operator.decision.attribution import Causes
-from headrace_operator.decision.book import Book, per_second
-from headrace_operator.decision.changes import change_lines, weight_lines
-from headrace_operator.decision.expected import Expected
-from headrace_operator.decision.findings import concerned, not_read_yet
-from headrace_operator.decision.text import fitted, latency, percent, plural, rate
+from headrace_operator.decision.status.changes import change_lines, weight_lines
+from headrace_operator.decision.status.findings import concerned, not_read_yet
+from headrace_operator.decision.why.attribution import Causes
+from headrace_operator.decision.why.book import Book, per_second
+from headrace_operator.decision.why.expected import Expected
+from headrace_operator.decision.why.text import fitted, latency, percent, plural, rate
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 
 

@@ -22,8 +22,8 @@ from headrace_api.table import (
     ShedShare,
     TableEngine,
 )
-from headrace_operator.decision.table_parts import PolicyParts, guard, policy_parts, table_engine
-from headrace_operator.decision.weights import largest_remainder
+from headrace_operator.decision.tables.parts import PolicyParts, guard, policy_parts, table_engine
+from headrace_operator.decision.tables.weights import largest_remainder
 from headrace_operator.optimizer.solution import EngineResult, RouteResult, Solution, SourceResult
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot, SourceDemand, SourceKey
 

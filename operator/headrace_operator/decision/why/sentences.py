@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from headrace_api.status import MAX_WHY, MAX_WHY_TEXT, clip
-from headrace_operator.decision.book import FULL_TOLERANCE, Book, label, short
-from headrace_operator.decision.reasons import SAME_SECONDS, full_text, route_reason
-from headrace_operator.decision.text import fitted, latency, listed, percent, plain, plural, rate
-from headrace_operator.decision.what_if import Relief
+from headrace_operator.decision.why.book import FULL_TOLERANCE, Book, label, short
+from headrace_operator.decision.why.reasons import SAME_SECONDS, full_text, route_reason
+from headrace_operator.decision.why.text import fitted, latency, listed, percent, plain, plural, rate
+from headrace_operator.decision.why.what_if import Relief
 from headrace_operator.optimizer.solution import EngineResult
 from headrace_operator.snapshot.model import EngineState, PolicyState, SourceKey
 

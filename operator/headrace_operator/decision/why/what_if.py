@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace_operator.decision.book import Book
-from headrace_operator.decision.expected import Expected
+from headrace_operator.decision.why.book import Book
+from headrace_operator.decision.why.expected import Expected
 from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import Snapshot, SourceKey
 from headrace_operator.strategies.run import Solve

@@ -13,7 +13,7 @@ import msgspec
 
 from headrace_api.policy import Frontend
 from headrace_api.table import ModelRoutes, RoutingTable, TableEngine
-from headrace_operator.decision.table_parts import guard, policy_parts, table_engine
+from headrace_operator.decision.tables.parts import guard, policy_parts, table_engine
 from headrace_operator.snapshot.model import EngineState, PolicyState
 
 

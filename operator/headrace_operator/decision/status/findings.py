@@ -11,11 +11,11 @@ from typing import Final, NamedTuple
 
 from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, PUBLISHED, READY, SIGNALS_FRESH, SOLVED, STALLED
 from headrace_api.units import seconds
-from headrace_operator.decision.book import Book
-from headrace_operator.decision.conditions import Finding
-from headrace_operator.decision.encode import TableTooLarge
 from headrace_operator.decision.losses import Hold
-from headrace_operator.decision.text import listed, percent, plain, plural, rate
+from headrace_operator.decision.status.conditions import Finding
+from headrace_operator.decision.tables.encode import TableTooLarge
+from headrace_operator.decision.why.book import Book
+from headrace_operator.decision.why.text import listed, percent, plain, plural, rate
 from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 from headrace_operator.snapshot.signals import SignalStatus

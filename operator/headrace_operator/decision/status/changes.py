@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from headrace_api.status import MAX_WEIGHT_TEXT, MAX_WEIGHTS
 from headrace_api.table import ModelRoutes, RoutingTable
-from headrace_operator.decision.text import fitted, percent
+from headrace_operator.decision.why.text import fitted, percent
 from headrace_operator.snapshot.eligibility import bare_name
 
 NOTICEABLE = 0.0005  # of a front-end's traffic: what prints as 0.1 %

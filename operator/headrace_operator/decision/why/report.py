@@ -12,11 +12,11 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from headrace_operator.decision.book import Book, open_book
-from headrace_operator.decision.expected import Expected
-from headrace_operator.decision.reasons import route_reason
-from headrace_operator.decision.what_if import Relief
-from headrace_operator.decision.why import why
+from headrace_operator.decision.why.book import Book, open_book
+from headrace_operator.decision.why.expected import Expected
+from headrace_operator.decision.why.reasons import route_reason
+from headrace_operator.decision.why.sentences import why
+from headrace_operator.decision.why.what_if import Relief
 from headrace_operator.optimizer.solution import EngineResult, RouteResult
 from headrace_operator.snapshot.eligibility import bare_name, namespace
 from headrace_operator.snapshot.model import PolicyState, Snapshot, SourceKey

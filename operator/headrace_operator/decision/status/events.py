@@ -10,8 +10,8 @@ from typing import Final, Literal, NamedTuple
 
 from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, READY, SIGNALS_FRESH, STALLED
 from headrace_api.status import Condition
-from headrace_operator.decision.conditions import reason_of, status_of
-from headrace_operator.decision.findings import BREAK_GLASS_IGNORED, FROZEN
+from headrace_operator.decision.status.conditions import reason_of, status_of
+from headrace_operator.decision.status.findings import BREAK_GLASS_IGNORED, FROZEN
 from headrace_operator.snapshot.eligibility import bare_name
 from headrace_operator.snapshot.model import EngineState, Snapshot
 

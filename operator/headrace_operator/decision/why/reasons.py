@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from headrace_operator.decision.book import Book, per_second, short
-from headrace_operator.decision.text import latency, plain
+from headrace_operator.decision.why.book import Book, per_second, short
+from headrace_operator.decision.why.text import latency, plain
 from headrace_operator.optimizer.solution import RouteResult
 from headrace_operator.snapshot.model import SourceKey
 

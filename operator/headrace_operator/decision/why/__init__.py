@@ -1,0 +1,1 @@
+"""Why: what a solution means, in numbers and sentences, for status, plan and explain alike. Pure; decides nothing."""
