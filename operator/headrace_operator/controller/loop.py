@@ -267,6 +267,8 @@ class Controller:
                     table.policy,
                     table.frontend,
                 )
+        elif memory.shadow != self._memory.shadow:
+            publisher.remember(memory)
         for key in publisher.remove_orphans(decision.orphans, certain=resources.complete):
             log.info("table of %s for front-end %s removed: the policy asks for it no more", *key)
         publisher.policy_statuses.update(statuses)

@@ -118,6 +118,15 @@ class StandalonePublisher:
         else:
             self._complaints.settled("writing a record")
 
+    def remember(self, memory: Memory) -> None:
+        """Keep the memory although nothing was written: what Shadow policies would publish stands nowhere else."""
+        try:
+            write_memory(self._state, memory)
+        except OSError as error:
+            self._complaints.about("writing the memory", error.strerror or error)
+        else:
+            self._complaints.settled("writing the memory")
+
     def show_policies(self, policies: Sequence[RoutingPolicy], refused: Mapping[tuple[str, str], str], at: str) -> None:
         """Statuses of all policies, with what publishing found laid over them."""
         for policy in policies:

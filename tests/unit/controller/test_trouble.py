@@ -189,3 +189,22 @@ async def test_killed_between_the_writes_of_a_publication(
     found = read_statuses(tmp_path)["inf/chat"]
     assert found.weights == ("fe-a: b 75 %, a 25 %", "fe-b: b 75 %, a 25 %")
     assert found.summary.revision == max(table.identity.revision for table in second.publisher.tables.tables())
+
+
+async def test_a_shadow_policy_goes_on_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it would publish stands in no table: without it every restart would be its first weights again."""
+    first = Operator(tmp_path, mode="Shadow")
+    assert await first.round()
+    assert "first weights" in first.history()[0]
+    before = stamps(tmp_path)
+    assert await first.round()
+    assert stamps(tmp_path) == before
+    second = Operator(tmp_path, mode="Shadow")
+    assert await second.round()
+    assert second.history() == first.history()
+    assert second.told() == []
+
+    Disk(monkeypatch).full = True
+    second.engines = (engine("b"),)
+    assert await second.round()
+    assert second.told() == []
