@@ -1,7 +1,7 @@
 """Built parts of the test cluster, kept in the user's cache folder under a hash of what they are made of.
 
 A part is made once however many runs ask for it at the same time, and is whole or absent: it is built beside its place
-and renamed into it. Parts that nobody used for thirty days go when another one is built.
+and renamed into it. Of each part the few that were used last are kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-KEPT_UNUSED = 30 * 24 * 3600.0  # seconds
+KEPT = 3  # of each part
+IN_USE = 3600.0  # seconds after its last use for which a part is kept in any case: a run may be reading it
 
 
 def folder() -> Path:
@@ -34,7 +35,8 @@ def content_hash(inputs: Iterable[Path], *more: str) -> str:
     for text in more:
         digest.update(b"\0" + text.encode())
     for path in inputs:
-        files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+        below = sorted(p for p in path.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
+        files = below if path.is_dir() else [path]
         for file in files:
             name = file.relative_to(path.parent).as_posix()
             digest.update(f"\0{name}\0{file.stat().st_mode & 0o111}\0".encode() + file.read_bytes())
@@ -61,13 +63,14 @@ def part(name: str, key: str, build: Callable[[Path], None]) -> Path:
             unfinished.mkdir()
             build(unfinished)
             unfinished.rename(place)
-            _prune(name, besides=place)
+            _prune(name)
             sys.stderr.write(f"headrace: {name} built in {time.monotonic() - started:.0f} s\n")
         os.utime(place)
     return place
 
 
-def _prune(name: str, besides: Path) -> None:
-    for other in folder().glob(f"{name}-*"):
-        if other != besides and time.time() - other.stat().st_mtime > KEPT_UNUSED:
-            shutil.rmtree(other, ignore_errors=True)
+def _prune(name: str) -> None:
+    by_use = sorted(folder().glob(f"{name}-*"), key=lambda place: place.stat().st_mtime, reverse=True)
+    for place in by_use[KEPT:]:
+        if time.time() - place.stat().st_mtime > IN_USE:
+            shutil.rmtree(place, ignore_errors=True)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Images without Docker: a tar of a root file system becomes an archive that Docker, containerd and kind load.
 
-Several images of one archive share the one layer and differ in name and entry point: all that a control plane needs.
+Several images of one archive share their layers and differ in name and entry point: all that a control plane needs.
 Nothing in it depends on when or where it was written.
 """
 
@@ -19,32 +19,39 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def write_archive(archive: Path, layer: Path, images: dict[str, list[str]], settings: dict[str, object]) -> None:
+def write_archive(archive: Path, layers: list[Path], images: dict[str, list[str]], settings: dict[str, object]) -> None:
     """Write ``archive`` with one image per item of ``images`` (name with tag -> entry point; empty: none).
 
-    ``settings`` go into each image's configuration by the OCI image specification's names (User, Env, WorkingDir, …).
+    All of them lie on the same ``layers``, the lowest first. ``settings`` go into each image's configuration by the OCI
+    image specification's names (User, Env, WorkingDir, …).
     """
-    with layer.open("rb") as content:
-        digest = hashlib.file_digest(content, "sha256").hexdigest()
+    digests = [_digest(layer) for layer in layers]
     manifest = []
     with tarfile.open(archive, "w") as out:
-        out.add(layer, f"{digest}/layer.tar", filter=_plain)
+        for digest, layer in zip(digests, layers, strict=True):
+            out.add(layer, f"{digest}/layer.tar", filter=_plain)
         for name, entrypoint in images.items():
-            configuration = json.dumps(_configuration(digest, entrypoint, settings), sort_keys=True).encode()
+            configuration = json.dumps(_configuration(digests, entrypoint, settings), sort_keys=True).encode()
             file_name = f"{hashlib.sha256(configuration).hexdigest()}.json"
             if file_name not in out.getnames():
                 _add(out, file_name, configuration)
-            manifest.append({"Config": file_name, "RepoTags": [name], "Layers": [f"{digest}/layer.tar"]})
+            paths = [f"{digest}/layer.tar" for digest in digests]
+            manifest.append({"Config": file_name, "RepoTags": [name], "Layers": paths})
         _add(out, "manifest.json", json.dumps(manifest).encode())
 
 
-def _configuration(digest: str, entrypoint: list[str], settings: dict[str, object]) -> dict[str, object]:
+def _digest(layer: Path) -> str:
+    with layer.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
+
+
+def _configuration(digests: list[str], entrypoint: list[str], settings: dict[str, object]) -> dict[str, object]:
     machine = platform.machine()
     return {
         "architecture": ARCHITECTURES.get(machine, machine),
         "os": "linux",
         "config": {"Env": [SEARCH_PATH], **({"Entrypoint": entrypoint} if entrypoint else {}), **settings},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}" for digest in digests]},
     }
 
 
@@ -71,7 +78,7 @@ def main() -> None:
     for image in asked.images:
         name, _, entrypoint = image.partition("=")
         images[name] = entrypoint.split()
-    write_archive(asked.archive, asked.layer, images, settings={})
+    write_archive(asked.archive, [asked.layer], images, settings={})
 
 
 if __name__ == "__main__":

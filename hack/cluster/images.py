@@ -1,11 +1,14 @@
 """Images that are built here, without Docker, for `load-image`: from one list of what goes into each.
 
-An image is a Debian with a list of packages (steps/NAME.packages) and, on it, what IMAGES says. They exist for tests on
-machines that can pull nothing; a release is built from Dockerfiles.
+An image is a Debian with a list of packages (steps/NAME.packages); ours have on it, as layers of their own, the locked
+requirements and the distribution built from this checkout. They exist for tests on machines that can pull nothing.
 """
 
+# ruff: noqa: S603 (runs Python)
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,19 +16,32 @@ import cache
 import image
 import parts
 
+ROOT = parts.HERE.parents[1]
+# What the distribution is built from (pyproject.toml, tool.hatch).
+SOURCES = ["pyproject.toml", "README.md", "LICENSE", "crds", "operator", "router", "hack/headrace_lab"]
+OUR_SETTINGS: dict[str, object] = {
+    "User": "65532:65532",
+    "Env": ["PATH=/opt/headrace/bin:/usr/bin:/bin", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
+}
+
 
 @dataclass(frozen=True)
 class Contents:
     """What an image is made from."""
 
     base: str  # steps/<base>.packages
+    requirements: str = ""  # requirements/<requirements>.txt, and with it the distribution; empty: neither
     entrypoint: list[str] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)  # as in the OCI image specification: User, Env, …
 
 
 IMAGES = {
+    "operator": Contents("python", "operator", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
+    "router": Contents("python", "router", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
+    # Simulated engines and the load on them.
+    "lab": Contents("python", "all", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
     # A shell, socat and the network's tools: for pods that ask and answer in tests.
-    "tools": Contents(base="node"),
+    "tools": Contents("node"),
 }
 
 
@@ -37,10 +53,44 @@ def name(which: str) -> str:
 def archive(which: str) -> Path:
     """Build an image of our own, if it is not there, and print its archive's path, for load-image."""
     contents = IMAGES[which]
-    base = parts.base_root(contents.base)
-    key = cache.content_hash([parts.HERE / "image.py"], base.parent.name, repr(contents))
+    layers = [parts.base_root(contents.base)]
+    if contents.requirements:
+        layers.append(_dependencies(layers[0], ROOT / "requirements" / f"{contents.requirements}.txt"))
+        layers.append(_ours(layers[0]))
+    key = cache.content_hash([parts.HERE / "image.py"], repr(contents), *(layer.parent.name for layer in layers))
 
     def build(place: Path) -> None:
-        image.write_archive(place / f"{which}.tar", base, {name(which): contents.entrypoint}, contents.settings)
+        image.write_archive(place / f"{which}.tar", layers, {name(which): contents.entrypoint}, contents.settings)
 
     return cache.part(f"image-{which}", key, build) / f"{which}.tar"
+
+
+def _dependencies(base: Path, requirements: Path) -> Path:
+    script = "dependencies.sh"
+
+    def build(place: Path) -> None:
+        parts.step(script, base, requirements, _python_with("pip"), place)
+
+    key = cache.content_hash([parts.HERE / "steps" / script, requirements], base.parent.name)
+    return cache.part(f"dependencies-{requirements.stem}", key, build) / "layer.tar"
+
+
+def _ours(base: Path) -> Path:
+    script = "ours.sh"
+
+    def build(place: Path) -> None:
+        parts.step(script, base, ROOT, _python_with("hatchling"), place)
+
+    sources = [ROOT / source for source in SOURCES]
+    key = cache.content_hash([parts.HERE / "steps" / script, *sources], base.parent.name)
+    return cache.part("ours", key, build) / "layer.tar"
+
+
+def _python_with(module: str) -> Path:
+    """This interpreter or the checkout's environment, whichever has ``module``."""
+    for python in (Path(sys.executable), ROOT / ".venv" / "bin" / "python"):
+        if python.exists():
+            tried = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False)
+            if tried.returncode == 0:
+                return python
+    raise parts.Unable(f"no Python with {module}; `make dev` makes an environment that has it")

@@ -56,7 +56,7 @@ def private_parts() -> Parts:
         gathered.mkdir()
         for name, program in programs.items():
             (gathered / name).symlink_to(program)
-        _step("node.sh", base, gathered, place)
+        step("node.sh", base, gathered, place)
         shutil.rmtree(gathered)
 
     node = cache.part("node", key, build)
@@ -65,21 +65,22 @@ def private_parts() -> Parts:
 
 def base_root(which: str) -> Path:
     """A Debian with the packages of steps/``which``.packages, as a tar."""
-    step, packages = HERE / "steps" / "base.sh", HERE / "steps" / f"{which}.packages"
+    script, packages = HERE / "steps" / "base.sh", HERE / "steps" / f"{which}.packages"
 
     def build(place: Path) -> None:
         need({"debootstrap": "debootstrap"})
-        _step("base.sh", packages, place)
+        step("base.sh", packages, place)
 
-    return cache.part(f"base-{which}", cache.content_hash([step, packages]), build) / "base.tar"
+    return cache.part(f"base-{which}", cache.content_hash([script, packages]), build) / "base.tar"
 
 
 def _program(name: str, inputs: list[Path], version: str = "") -> Path:
     key = cache.content_hash([HERE / "steps" / "go.sh", *inputs], version)
-    return cache.part(name, key, lambda place: _step("go.sh", name, place)) / name
+    return cache.part(name, key, lambda place: step("go.sh", name, place)) / name
 
 
-def _step(script: str, *arguments: str | Path) -> None:
+def step(script: str, *arguments: str | Path) -> None:
+    """Run a script of steps/; what it prints goes to standard error."""
     done = subprocess.run([HERE / "steps" / script, *arguments], stdout=2, check=False)
     if done.returncode == EXIT_ENVIRONMENT:
         raise Unable(f"steps/{script} could not work here, see above")

@@ -132,6 +132,45 @@ def test_pods_run_and_a_service_is_found_by_name(cluster: Cluster) -> None:
     assert len(pods) == 2
 
 
+def restricted_pod(name: str, image: str, command: str) -> str:
+    """A pod with no rights that runs one Python command and ends."""
+    return f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: {name}}}
+spec:
+  restartPolicy: Never
+  automountServiceAccountToken: false
+  securityContext: {{runAsNonRoot: true, seccompProfile: {{type: RuntimeDefault}}}}
+  containers:
+  - name: one
+    image: localhost/headrace/{image}:test
+    command: [bash, -c, '{command}']
+    securityContext:
+      readOnlyRootFilesystem: true
+      allowPrivilegeEscalation: false
+      capabilities: {{drop: [ALL]}}
+"""
+
+
+@pytest.mark.parametrize("image", ["operator", "router"])
+def test_our_images_run_without_rights(cluster: Cluster, image: str) -> None:
+    cluster.load(image)
+    solver = "import numpy, pulp, highspy"
+    command = f'headrace --version && id -u && if python -c "{solver}"; then echo solves; fi 2>&1'
+    cluster.kubectl("apply", "--filename=-", stdin=restricted_pod(image, image, command))
+
+    def phase() -> str:
+        return str(cluster.get("pod", image)["status"]["phase"])
+
+    await_true(lambda: phase() in {"Succeeded", "Failed"}, f"the pod of {image} ends")
+    said = cluster.kubectl("logs", image).stdout
+    assert phase() == "Succeeded", said
+    assert said.startswith("headrace ")
+    assert "\n65532\n" in said
+    assert ("solves" in said) == (image == "operator"), "a router needs no solver; less to attack"
+
+
 def descendants(pid: int) -> set[tuple[int, str]]:
     """A process and all below it, each with its start time: an id alone may be another's later."""
     parents: dict[int, list[int]] = {}

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# ours.sh BASE_TAR SOURCE PYTHON OUT: the distribution in SOURCE, as OUT/layer.tar to lie on any of its dependencies.
+# PYTHON is one of this machine with hatchling.
+set -euo pipefail
+base=$1 source=$2 python=$3 out=$4
+root=$out/root layer=$out/layer
+
+mkdir "$root" "$out/wheel"
+(cd "$source" && "$python" -m hatchling build --target wheel --directory "$out/wheel" >/dev/null)
+wheel=("$out"/wheel/*.whl)
+tar --extract --numeric-owner --directory "$root" --file "$base"
+version=$(chroot "$root" python3 -c 'import sys; print(f"{sys.version_info.major}.{sys.version_info.minor}")')
+site=/opt/headrace/lib/python$version/site-packages
+"$python" -m zipfile -e "${wheel[0]}" "$root$site"
+chroot "$root" python3 -m compileall -q "$site"
+mkdir -p "$layer/opt/headrace/bin" "$layer$site"
+mv "$root$site"/* "$layer$site/"
+printf '#!/opt/headrace/bin/python\nimport sys\n\nfrom headrace_cli.main import main\n\nsys.exit(main())\n' \
+  >"$layer/opt/headrace/bin/headrace"
+chmod 755 "$layer/opt/headrace/bin/headrace"
+tar --create --numeric-owner --owner=0 --group=0 --sort=name --directory "$layer" --file "$out/layer.tar" .
+rm -rf "$root" "$layer" "$out/wheel"
