@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 KEPT = 3  # of each part
-IN_USE = 3600.0  # seconds after its last use for which a part is kept in any case: a run may be reading it
+IN_USE = 900.0  # seconds after its last use for which a part is kept in any case: a run may be reading it
 
 
 def folder() -> Path:
