@@ -96,8 +96,8 @@ def _told(place: str, value: object, error: msgspec.ValidationError) -> str:
     for key, index in _STEP.findall(where):
         if isinstance(value, Mapping):
             value = value.get(key)
-        elif isinstance(value, list | tuple):
-            value = value[int(index)]
+        else:
+            value = value[int(index)] if isinstance(value, list | tuple) else None
     right = "; right would be a reading such as {value: 12.5, age: 3}" if what.startswith("Expected object") else ""
     shown = repr(value)
     return f"{place}{where}: {shown if len(shown) <= MAX_SHOWN else shown[:MAX_SHOWN] + '…'}: {what}{right}"

@@ -414,6 +414,12 @@ def test_engine_status_says_what_it_holds_against_the_engine() -> None:
     assert (starting.why, starting.signals) == ((), ())
 
 
+def test_a_drain_says_until_when_and_why() -> None:
+    status = shown(state_of(state="Draining", message="a is drained until noon: new driver"))
+    assert condition(status, "Available").message == "a is drained until noon: new driver; it gets no new requests"
+    assert status.why == ("a is drained until noon: new driver",)
+
+
 def test_engine_status_does_not_move_by_itself() -> None:
     """Case STS-01: the same facts a minute later give the same status, times included.
 
