@@ -212,10 +212,11 @@ def processes() -> list[tuple[int, str]]:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        pytest.param(("--duration", "5"), "--duration: duration: 5.0; right would be 10 to 3600 seconds", id="short"),
+        pytest.param(("--duration", "5"), "--duration: 5.0; right would be 10 to 3600 seconds", id="short"),
         pytest.param(("--duration", "nan"), "right would be 10 to 3600", id="nan"),
-        pytest.param(("--rate", "-1"), "rate: -1.0; right would be", id="rate"),
-        pytest.param(("--length-divisor", "3"), "length divisor: 3; right would be 1, 2, 4", id="divisor"),
+        pytest.param(("--rate", "-1"), "--rate: -1.0; right would be", id="rate"),
+        pytest.param(("--length-divisor", "3"), "--length-divisor: 3; right would be 1, 2, 4", id="divisor"),
+        pytest.param(("--rate", "1e9", "--length-divisor", "3"), "--length-divisor: 3; right would", id="two faults"),
         pytest.param(("--report", "/no/such/folder/r.json"), "--report: there is no folder", id="report"),
         pytest.param(("--keep", os.devnull), "is not an empty folder", id="keep"),
     ],

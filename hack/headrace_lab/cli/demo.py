@@ -20,7 +20,11 @@ WIDTH = 110  # columns where there is no terminal to ask
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The options of ``headrace demo``."""
     parser.add_argument(
-        "--duration", type=float, default=DEFAULT_DURATION, metavar="S", help="seconds of replay (%(default)g)"
+        "--duration",
+        type=float,
+        default=DEFAULT_DURATION,
+        metavar="S",
+        help="seconds of replay, a warm-up of a seventh included (%(default)g)",
     )
     parser.add_argument(
         "--rate", type=float, default=DEFAULT_RATE, metavar="R", help="requests/s over all front-ends (%(default)g)"
@@ -68,11 +72,12 @@ def check(options: Options) -> None:
     try:
         script(options.duration)
     except ValueError as error:
-        faults.append(f"--duration: {error}")
-    try:
-        check_spec(WorkloadSpec(60.0, options.rate, options.length_divisor))
-    except ValueError as error:
-        faults.append(f"demo: {error}")
+        faults.append(f"--{error}")
+    for spec in (WorkloadSpec(60.0, options.rate, 1), WorkloadSpec(60.0, 1.0, options.length_divisor)):
+        try:
+            check_spec(spec)
+        except ValueError as error:
+            faults.append(f"--{error}")
     if (
         options.keep is not None
         and options.keep.exists()

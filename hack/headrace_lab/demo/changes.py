@@ -12,7 +12,7 @@ LEAST_POINTS = 0.01  # of a front-end's traffic; smaller moves are not worth a l
 MOST_MOVES = 4
 # A line begins with its revision and causes, as "rev 12: demand 80 %, health 20 %; …" (decision/status/audit.py).
 _LINE = re.compile(r"^rev (?P<revision>\d+): (?P<causes>[^;]*)")
-_CAUSE = re.compile(r"([a-z]+) (\d+(?:\.\d+)?) %")
+_CAUSE = re.compile(r"([a-z][a-z ]*) (\d+(?:\.\d+)?) %")
 
 
 class Change(NamedTuple):

@@ -13,6 +13,8 @@ from headrace_lab.demo.observe import OperatorEvent
 from headrace_lab.demo.script import Script
 from headrace_lab.demo.stats import Live
 
+DEAD = "dead"  # the state of an engine that the script killed
+
 
 class Frame(NamedTuple):
     """One look at the running demo.
@@ -46,8 +48,10 @@ def milliseconds(seconds: float | None) -> str:
 
 
 def percent(fraction: float) -> str:
-    """``31 %``; a dot where it is nothing."""
-    return "." if fraction < 0.0005 else f"{fraction * 100:.0f} %"
+    """``31 %``; a dot where it is nothing, and never nothing where it is something."""
+    if fraction < 0.0005:
+        return "."
+    return "<1 %" if fraction < 0.005 else f"{fraction * 100:.0f} %"
 
 
 def causes_text(change: Change) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-DEFAULT_DURATION = 60.0
+DEFAULT_DURATION = 65.0  # of which the first nine are the warm-up
 DEFAULT_RATE = 60.0  # requests/s over all front-ends: about 60 % of what the seven engines carry of this mix
 DEFAULT_DIVISOR = 8  # so that several hundred requests a fault tell a change of weights from chance
 

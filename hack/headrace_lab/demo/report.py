@@ -116,6 +116,9 @@ class Report(ReportStruct, frozen=True, kw_only=True):
     headrace: str
     started: str
     duration: Seconds
+    warm_up: Annotated[
+        float, Meta(description="Seconds of it before the story begins; its requests count like all others.")
+    ]
     requests_per_second: Annotated[float, Meta(description="Planned, outside the surge.")]
     length_divisor: Annotated[int, Meta(description="Prompt and answer lengths are the traces' divided by this.")]
     verdict: Annotated[str, Meta(description="One sentence: what decided the exit code.")]
@@ -167,6 +170,7 @@ def build_report(evidence: Evidence) -> Report:
         headrace=evidence.headrace,
         started=evidence.started,
         duration=evidence.script.duration,
+        warm_up=evidence.script.phases[0].end,
         requests_per_second=evidence.requests_per_second,
         length_divisor=evidence.length_divisor,
         verdict=verdict,

@@ -20,7 +20,7 @@ import aiohttp
 from headrace_api.version import __version__
 from headrace_lab.demo import stage
 from headrace_lab.demo.changes import changes
-from headrace_lab.demo.fleet import MODEL
+from headrace_lab.demo.fleet import ENGINES, MODEL
 from headrace_lab.demo.frame import Frame
 from headrace_lab.demo.manifests import MAX_ATTEMPTS
 from headrace_lab.demo.observe import Observer
@@ -72,21 +72,20 @@ async def run_demo(options: Options, screen: Screen) -> Report:
         session = await stack.enter_async_context(aiohttp.ClientSession())
         plant = Plant(folder, session)
         stack.push_async_callback(plant.children.stop)
-        introduce(screen, spec, requests, folder)
+        introduce(screen, spec, requests, folder, options.keep is not None)
         await plant.start(spec, requests, trips)
         return await _Run(options, story, spec, requests, plant).play(screen)
 
 
-def introduce(screen: Screen, spec: WorkloadSpec, requests: tuple[Request, ...], folder: Path) -> None:
+def introduce(screen: Screen, spec: WorkloadSpec, requests: tuple[Request, ...], folder: Path, kept: bool) -> None:
     """Say what will run and how it differs from the real thing."""
     screen.say(
         f"{len(requests)} requests in {spec.duration:g} s: arrivals and answer lengths from Azure's 2023 chat trace,"
-        " conversations and prompts from Mooncake's,\n"
-        f"all lengths divided by {spec.length_divisor}. Engines are simulated from measured step times; every process,"
-        " connection and byte is real.\n"
+        f" conversations and prompts from Mooncake's, all lengths divided by {spec.length_divisor}.\n"
+        "Engines are simulated from measured step times; every process, connection and byte is real.\n"
         "The round trips between regions are Azure's, added inside the engines (not to connects or health checks).\n"
-        f"Manifests, tables, status and logs: {folder}\n"
-        "starting 7 engines, 3 routers, 1 operator …"
+        f"Manifests, tables, status and logs: {folder}{'' if kept else ' (gone at the end; --keep DIR keeps them)'}\n"
+        f"starting {len(ENGINES)} engines, {len(FRONTENDS)} routers, 1 operator …"
     )
 
 

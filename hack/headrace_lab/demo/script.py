@@ -1,6 +1,7 @@
 """The demo's script: which fault happens when, to whom, and what each is called. Pure.
 
-All instants are shares of the run's length, so that a short run tells the same story faster.
+All instants are shares of the run's length, so that a short run tells the same story faster. It begins with a warm-up,
+because nothing that an estimate still owes to its youth should pass for the answer to a fault.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ FaultKind = Literal["surge", "slow", "killed", "restored"]
 SURGED, SURGE_FACTOR = "fe-ap-southeast", 1.5
 SLOWED, SLOW_FACTOR = "h100-eastus", 3.0
 KILLED = "h100-westeurope"
+WARM_UP = "warm-up"
 
 
 class Phase(NamedTuple):
@@ -62,7 +64,8 @@ def script(duration: float) -> Script:
     """
     if not 10 <= duration <= 3600:
         raise ValueError(f"duration: {duration}; right would be 10 to 3600 seconds")
-    surge, calm, slow, well, killed, restored = (share * duration for share in (0.13, 0.28, 0.33, 0.57, 0.65, 0.80))
+    shares = (0.14, 0.20, 0.33, 0.37, 0.59, 0.65, 0.80)
+    warm, surge, calm, slow, well, killed, restored = (share * duration for share in shares)
     faults = (
         Fault("surge", SURGED, surge, calm, f"{SURGED}: {SURGE_FACTOR:g} times its requests"),
         Fault("slow", SLOWED, slow, well, f"{SLOWED}: every step takes {SLOW_FACTOR:g} times as long"),
@@ -70,7 +73,8 @@ def script(duration: float) -> Script:
         Fault("restored", KILLED, restored, duration, f"{KILLED}: back, with an empty cache"),
     )
     phases = (
-        Phase("steady", 0.0, surge, "steady load; what is measured replaces what the manifests declare"),
+        Phase(WARM_UP, 0.0, warm, "warming up: what is measured replaces what the manifests declare"),
+        Phase("steady", warm, surge, "steady load"),
         Phase("surge", surge, calm, faults[0].text),
         Phase("calm", calm, slow, "the surge is over"),
         Phase("slow", slow, well, faults[1].text),

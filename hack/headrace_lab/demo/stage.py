@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_api.status import MAX_HISTORY
+from headrace_lab.demo.frame import DEAD
 from headrace_lab.demo.observe import Observer, term_of, untimed
 from headrace_lab.demo.plant import Plant
 from headrace_lab.demo.report import ChaosReport
 from headrace_lab.demo.script import SLOW_FACTOR, Fault
 from headrace_lab.replay.outcome import FAILURES, Outcome
 
-CHAOS_AT, CHAOS_BACK = 0.16, 0.21  # shares of the run: in the middle of the surge, when weights should move
+CHAOS_AT, CHAOS_BACK = 0.23, 0.28  # shares of the run: in the middle of the surge, when weights should move
 
 
 class Board:
@@ -74,7 +75,7 @@ class Stage:
             self._board.states[fault.target] = f"{SLOW_FACTOR:g} x slow"
         elif fault.kind == "killed":
             await self._plant.switch(fault.target, dead=True)
-            self._board.states[fault.target] = "dead"
+            self._board.states[fault.target] = DEAD
         elif fault.kind == "restored":
             await self._plant.switch(fault.target, restore=True)
             self._board.states[fault.target] = "back"

@@ -33,7 +33,12 @@ def print_summary(report: Report, console: Console) -> None:
             highlight=False,
         )
     used = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in report.cpu_seconds.items())
-    console.print(f"{len(report.changes)} changes of the weights; CPU: {used}", highlight=False, markup=False)
+    early = sum(change.at < report.warm_up for change in report.changes)
+    console.print(
+        f"{len(report.changes)} changes of the weights, {early} of them before or in the warm-up; CPU: {used}",
+        highlight=False,
+        markup=False,
+    )
     console.print(report.verdict, style="bold green" if report.exit_code == 0 else "bold red", highlight=False)
 
 

@@ -87,7 +87,7 @@ def check(spec: WorkloadSpec) -> None:
     if not 0 < spec.per_second <= 10_000:
         raise ValueError(f"rate: {spec.per_second}; right would be requests/s above 0, at most 10000")
     if spec.length_divisor not in (1, 2, 4, 8, 16, 32):
-        raise ValueError(f"length divisor: {spec.length_divisor}; right would be 1, 2, 4, 8, 16 or 32")
+        raise ValueError(f"length-divisor: {spec.length_divisor}; right would be 1, 2, 4, 8, 16 or 32")
     for surge in spec.surges:
         if not 0 <= surge.start <= surge.end <= 86_400 or not 0 < surge.factor <= 100:
             right = "0 <= start <= end <= 86400 and a factor above 0, at most 100"

@@ -198,13 +198,49 @@ def test_plain_lines_show_progress_and_each_change_once() -> None:
 def test_the_live_view_shows_weights_load_states_and_causes_on_any_terminal(height: int) -> None:
     many = [Change(k, k, (("demand", 80.0),), ("fe-us-east: x 50 -> 60 %",), f"r{k}") for k in range(99)]
     console = Console(file=io.StringIO(), width=80, height=height)
-    console.print(render(frame(24.0, changes=many), height))
+    console.print(render(frame(24.0, changes=many), 80, height))
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
     for word in ("24 / 60 s", "3 x slow", "60 %", "demand 80 %", "b full: at target", "12+34", "20 %", "r98"):
         assert word in text
     assert len(text.splitlines()) <= max(height, 25)
     assert all(frontend.name in text for frontend in FRONTENDS), "a name is cut"
+
+
+def test_sentences_are_wrapped_between_words_and_never_between_a_figure_and_its_unit() -> None:
+    sentence = (
+        "fe-us-east sends 4.5 requests/s to b200-westus2 (68 ms away): relieves h100-eastus, whose load adds 12 ms"
+    )
+    changes = [
+        Change(k, k, (("demand", 80.0),), (f"fe-eu-west: h200-westeurope {k} -> 60 %",) * 3, "") for k in range(9)
+    ]
+    for width in range(60, 130):
+        console = Console(file=io.StringIO(), width=width, height=60)
+        console.print(render(frame(24.0, changes=changes, events=(), why=(sentence,)), width, 60))
+        assert isinstance(console.file, io.StringIO)
+        text = console.file.getvalue()
+        tail = text[text.index("Last changes") :]
+        assert sentence in " ".join(tail.split())
+        assert "…" not in tail
+        assert all(len(line) <= width and not line.strip().startswith(("%", "ms")) for line in tail.splitlines())
+
+
+def test_what_has_no_room_is_left_out_whole_but_for_a_first_sentence() -> None:
+    console = Console(file=io.StringIO(), width=60, height=24)
+    console.print(render(frame(24.0, events=(), why=("word " * 40, "second")), 60, 24))
+    assert isinstance(console.file, io.StringIO)
+    tail = console.file.getvalue().partition("In the operator's words")[2]
+    assert tail.rstrip().endswith("…")
+    assert "second" not in tail
+
+
+def test_a_dead_engine_shows_no_load_and_a_trace_of_weight_is_not_nothing() -> None:
+    console = Console(file=io.StringIO(), width=100, height=50)
+    seen = frame(24.0, engine_states={ENGINE: "dead"}, weights={"fe-us-east": {ENGINE: 0.003}})
+    console.print(render(seen, 100, 50))
+    assert isinstance(console.file, io.StringIO)
+    (line,) = [line for line in console.file.getvalue().splitlines() if "(dead)" in line]
+    assert line.split() == [ENGINE, "(dead)", "-", "-", "<1", "%", ".", "."]
 
 
 def test_live_figures_forget_what_is_old() -> None:

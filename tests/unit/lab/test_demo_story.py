@@ -12,7 +12,7 @@ from headrace_lab.demo.changes import changes, moves
 from headrace_lab.demo.corrections import correction_time, engine_share, weights_at
 from headrace_lab.demo.fleet import ENGINES, SAME_REGION, fleet_spec, round_trip
 from headrace_lab.demo.observe import Publication, untimed
-from headrace_lab.demo.script import SURGE_FACTOR, Fault, script
+from headrace_lab.demo.script import SURGE_FACTOR, WARM_UP, Fault, script
 from headrace_lab.engine.fleet import parse_spec
 from headrace_lab.workload import traces
 from headrace_lab.workload.frontends import FRONTENDS
@@ -33,7 +33,8 @@ def test_the_script_fills_the_run_without_gaps(duration: float) -> None:
         assert left.start < left.end
     assert [fault.kind for fault in story.faults] == ["surge", "slow", "killed", "restored"]
     assert all(fault.at < fault.until <= duration for fault in story.faults)
-    assert story.phase(-1).name == "steady"
+    assert story.phase(-1).name == WARM_UP
+    assert all(fault.at > story.phases[0].end for fault in story.faults)
     assert story.phase(duration + 5).name == "restored"
 
 
@@ -128,14 +129,15 @@ def test_no_reaction_is_no_correction() -> None:
 
 
 def test_changes_join_history_with_its_tables() -> None:
+    causes = (("prompt classes", 80), ("health", 20))
     history = {
-        untimed(history_line("2026-11-29T12:00:14Z", 3, (("demand", 80), ("health", 20)), ["a: x 30 % -> 10 %"])): 15.0,
+        untimed(history_line("2026-11-29T12:00:14Z", 3, causes, ["a: x 30 % -> 10 %"])): 15.0,
         untimed(history_line("2026-11-29T12:00:12Z", 2, (("settling", 100),), [])): 15.0,
     }
     joined = changes(history, STORY)
     assert [change.revision for change in joined] == [2, 3]
     assert [change.at for change in joined] == [12, 14]
-    assert joined[1].causes == (("demand", 80.0), ("health", 20.0))
+    assert joined[1].causes == (("prompt classes", 80.0), ("health", 20.0))
     assert joined[0].causes == (("settling", 100.0),)
     assert joined[0].moves == ("a: x 50 -> 30 %", "a: y 50 -> 70 %")
     assert len(joined[1].moves) == 4

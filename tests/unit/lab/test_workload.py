@@ -171,7 +171,7 @@ def test_lengths_are_divided_by_the_stated_factor() -> None:
         pytest.param(WorkloadSpec(duration=0, per_second=1), "duration: 0", id="no-time"),
         pytest.param(WorkloadSpec(duration=float("nan"), per_second=1), "duration: nan", id="nan-time"),
         pytest.param(WorkloadSpec(duration=1, per_second=float("inf")), "rate: inf", id="endless-rate"),
-        pytest.param(WorkloadSpec(duration=1, per_second=1, length_divisor=3), "length divisor: 3", id="divisor"),
+        pytest.param(WorkloadSpec(duration=1, per_second=1, length_divisor=3), "length-divisor: 3", id="divisor"),
         pytest.param(WorkloadSpec(1, 1, surges=(Surge("a", 5, 2, 1.5),)), "surge of a", id="surge-backwards"),
         pytest.param(WorkloadSpec(1, 1, surges=(Surge("a", 0, 2, float("nan")),)), "surge of a", id="surge-nan"),
     ],
