@@ -14,6 +14,7 @@ from support.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
+CLASSIC = ROOT / "manifests" / "samples" / "classic"
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 MALFORMED = sorted((ROOT / "tests" / "golden" / "manifests").glob("*.yaml"))
 # An API server sees one resource at a time, and its YAML reader keeps the last of two equal keys: only `plan` and the
@@ -41,13 +42,30 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def types(cluster: Cluster) -> Cluster:
-    """The cluster with our types and the classic sample."""
+    """The cluster with our types, and nothing of them yet."""
     for crd in CRDS:
         cluster.kubectl("apply", "--server-side", f"--filename={crd}")
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
     cluster.kubectl("create", "namespace", "inference")
-    cluster.kubectl("apply", f"--filename={ROOT / 'manifests' / 'samples' / 'classic'}")
     return cluster
+
+
+@pytest.fixture(scope="module")
+def classic(types: Cluster) -> Cluster:
+    """The cluster with the classic sample."""
+    types.kubectl("apply", f"--filename={CLASSIC}")
+    return types
+
+
+def test_what_files_are_refused_for_the_api_server_refuses_too(types: Cluster) -> None:
+    """The rules stand twice, in the CRDs and in Python for files: a manifest that one refuses, the other does."""
+    accepted = {
+        path.stem
+        for path in MALFORMED
+        if types.kubectl("apply", "--server-side", "--dry-run=server", f"--filename={path}", check=False).returncode
+        == 0
+    }
+    assert accepted == ONLY_OURS
 
 
 def printer_columns(crd: Path) -> list[str]:
@@ -62,23 +80,23 @@ def test_explain_knows_the_fields(types: Cluster) -> None:
 
 
 @pytest.mark.parametrize("crd", CRDS, ids=lambda crd: crd.stem)
-def test_get_prints_the_columns(types: Cluster, crd: Path) -> None:
+def test_get_prints_the_columns(classic: Cluster, crd: Path) -> None:
     names = yaml.safe_load(crd.read_text())["spec"]["names"]
-    heading, *rows = types.kubectl("get", names["shortNames"][0], "--namespace=inference").stdout.splitlines()
+    heading, *rows = classic.kubectl("get", names["shortNames"][0], "--namespace=inference").stdout.splitlines()
     assert heading.split() == ["NAME", *printer_columns(crd)]
     assert rows
 
 
-def test_applying_again_changes_nothing(types: Cluster) -> None:
-    again = types.kubectl("apply", f"--filename={ROOT / 'manifests' / 'samples' / 'classic'}").stdout.splitlines()
+def test_applying_again_changes_nothing(classic: Cluster) -> None:
+    again = classic.kubectl("apply", f"--filename={CLASSIC}").stdout.splitlines()
     assert again
     assert all(line.endswith(" unchanged") for line in again)
-    assert types.kubectl("diff", f"--filename={ROOT / 'manifests' / 'samples' / 'classic'}").stdout == ""
+    assert classic.kubectl("diff", f"--filename={CLASSIC}").stdout == ""
 
 
-def test_a_bad_edit_is_refused_in_words(types: Cluster) -> None:
+def test_a_bad_edit_is_refused_in_words(classic: Cluster) -> None:
     affinity = {"spec": {"affinity": {"keys": [{"header": "x-session", "field": "user"}]}}}
-    refused = types.kubectl(
+    refused = classic.kubectl(
         "patch",
         "rpol",
         "classic",
@@ -91,14 +109,3 @@ def test_a_bad_edit_is_refused_in_words(types: Cluster) -> None:
     assert refused.returncode == 1
     assert "spec.affinity.keys[0]" in refused.stderr
     assert "right would be exactly one of header, field and prefix" in refused.stderr
-
-
-def test_what_files_are_refused_for_the_api_server_refuses_too(types: Cluster) -> None:
-    """The rules stand twice, in the CRDs and in Python for files: a manifest that one refuses, the other does."""
-    accepted = {
-        path.stem
-        for path in MALFORMED
-        if types.kubectl("apply", "--server-side", "--dry-run=server", f"--filename={path}", check=False).returncode
-        == 0
-    }
-    assert accepted == ONLY_OURS
