@@ -3,7 +3,8 @@
 On the engine-signal path; pure. Time between tokens is judged at the measured concurrency or at the engine's own
 throughput, whichever expects more. Concurrency, because a step takes as long as its batch is large (the optimizer's
 page, Estimators: against utilisation a slow engine that fills up is confounded by its load); throughput, because
-prompts being prefilled lengthen steps too. Time to first token is judged at the throughput.
+prompts being prefilled lengthen steps too. Where the prefill rate is declared the two are told apart (see
+``token_time_ratio``). Time to first token is judged at the throughput.
 """
 
 from __future__ import annotations
@@ -24,17 +25,28 @@ def measured(spec: InferenceEngineSpec, ready: float, figures: EngineFigures) ->
     if load is None:
         return Measured(at, error_share=figures.error_share, finished=figures.finished)
     ttft = at_utilization(spec.profile.ttft, load)
-    tbot = expected_tbot(spec, ready, load, figures)
     return Measured(
         at=at,
         ttft_ratio=_ratio(figures.ttft, None if ttft is None else ttft + _longer_prompts(spec, figures)),
-        tbot_ratio=_ratio(figures.tbot, tbot),
+        tbot_ratio=_slowness(spec, ready, load, figures),
         requests=figures.ttft_count,
         tokens=figures.tbot_count,
         utilization=load,
         error_share=figures.error_share,
         finished=figures.finished,
     )
+
+
+def _slowness(spec: InferenceEngineSpec, ready: float, load: float, figures: EngineFigures) -> float | None:
+    """Measured over expected token time.
+
+    Where the prefill rate is declared it is that of the trim, which holds for any mix of prompts: an engine that is
+    sent long prompts alone would else hide behind the batch of its profile's mix.
+    """
+    ratio = None
+    if spec.capacity.per_replica.prefill_tokens_per_second is not None:
+        ratio = token_time_ratio(spec, ready, figures)
+    return 1 / ratio if ratio else _ratio(figures.tbot, expected_tbot(spec, ready, load, figures))
 
 
 def utilization(capacity: PerReplica, ready: float, figures: EngineFigures) -> float | None:

@@ -12,7 +12,7 @@ from headrace_operator.estimators.penalty import PenaltyRules
 from headrace_operator.estimators.replica import EngineFigures, PageReading, ReplicaWindow
 from headrace_operator.estimators.trim import HALF_LIFE
 from headrace_operator.loader.engines import EngineRules, EngineTrackers
-from headrace_operator.loader.expectation import token_time_ratio
+from headrace_operator.loader.expectation import measured, token_time_ratio
 from headrace_operator.loader.source import EngineTarget, TargetSample
 from headrace_operator.snapshot.signals import Factor, ProfileDrift
 from support.engine_manifests import engine
@@ -202,6 +202,21 @@ RATE = 1 / (500 / 10_000 + 50 / 2000)
 def test_ratio(figures: EngineFigures, expected: float) -> None:
     """Predicted = a + b running + c prompt tokens/s x the measured token time (the optimizer's page, Estimators)."""
     assert token_time_ratio(spec(**MIXED), 1.0, figures) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("slow", [1.0, 3.0])
+@pytest.mark.parametrize("prompts", [0.0, RATE * 500, RATE * 600])
+def test_slowness_does_not_depend_on_the_mix(slow: float, prompts: float) -> None:
+    """An engine that gets long prompts alone, or none, is as slow as its steps are."""
+    busy = prompts / slow / 10_000
+    figures = EngineFigures(
+        at=1.0,
+        tbot=slow * 0.01 / (1 - slow * busy),
+        mean_running=RATE * 50 * 0.03,
+        prompt_rate=prompts / slow,
+        generation_rate=100.0,
+    )
+    assert measured(spec(**MIXED), 1.0, figures).tbot_ratio == pytest.approx(slow)
 
 
 KNOWN = EngineFigures(tbot=0.01, mean_running=1.0)
