@@ -14,6 +14,7 @@ from headrace_operator.decision.why.report import PlanEngine, PlanFrontend, Plan
 from headrace_operator.decision.why.text import latency, percent, plain, rate
 
 LEAST_WEIGHT: Final = 5e-5  # prints as 0 %, and rounds to no weight
+FULL: Final = 1 - 1e-6  # of the hard capacity
 Previous = Mapping[tuple[str, str, str, str], float]
 
 
@@ -92,13 +93,13 @@ def _frontend_rows(frontend: PlanFrontend, style: Style, *, several: bool, compa
 
 
 def _engines(policy: PlanPolicy, style: Style) -> list[str]:
-    head = [style(cell, "dim") for cell in ("ENGINE", "LOAD", "CAPACITY", "USED", "", "ONE MORE REQUEST/S HERE")]
+    head = [style(cell, "dim") for cell in ("ENGINE", "LOAD", "CAPACITY", "USED", "", "ONE MORE REQUEST/S")]
     rows = [head, *(_engine_row(policy, engine, style) for engine in policy.engines)]
     return columns(rows, right=(1, 2, 3))
 
 
 def _engine_row(policy: PlanPolicy, engine: PlanEngine, style: Style) -> list[str]:
-    full = engine.utilization >= 1 - 1e-6
+    full = engine.utilization >= FULL
     colour = "red" if engine.utilization > 1 + 1e-6 else "yellow" if full else "green"
     capacity = plain(engine.capacity)
     if engine.effective_capacity < engine.capacity * (1 - 1e-6):
@@ -114,11 +115,14 @@ def _engine_row(policy: PlanPolicy, engine: PlanEngine, style: Style) -> list[st
 
 
 def _worth(policy: PlanPolicy, engine: PlanEngine) -> str:
+    """The price of load, as what is true of it: more capacity saves as much only where capacity is what binds."""
     if engine.shadow_price_seconds <= 0:
         return ""
     if any(
         frontend.marginal_latency_seconds is None and any(route.engine == engine.name for route in frontend.routes)
         for frontend in policy.frontends
     ):
-        return "is one fewer refused" if policy.shed > 0 else "helps where demand is short"
-    return f"saves {latency(engine.shadow_price_seconds)}"
+        return "of capacity is one fewer refused" if policy.shed > 0 else "of capacity helps where demand is short"
+    if engine.utilization < FULL:
+        return f"of load adds {latency(engine.shadow_price_seconds)}"
+    return f"of capacity saves {latency(engine.shadow_price_seconds)}"

@@ -398,3 +398,48 @@ def test_solver_greets_nobody() -> None:
     )
     assert json.loads(done.stdout)["solver"]["status"] == "Optimal"
     assert done.stderr == b""
+
+
+def test_the_price_of_load_is_told_as_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """On a curve, one more request/s of load costs its slope; one more of capacity saves less, here a quarter of it."""
+    manifests = tmp_path / "curve.yaml"
+    manifests.write_text(CURVE)
+    costs = []
+    for capacity in ("100", "101"):
+        setting = f"near:spec.capacity.perReplica.requestsPerSecond={capacity}"
+        assert main(["plan", "-f", str(manifests), "--set", setting, "-o", "json"]) == 0
+        costs.append(json.loads(capsys.readouterr().out)["solver"]["objective"])
+    assert costs[0] - costs[1] == pytest.approx(0.05, rel=0.05)
+    assert main(["plan", "-f", str(manifests)]) == 0
+    assert "of load adds 200 ms" in capsys.readouterr().out
+
+
+CURVE = """
+apiVersion: headrace.dev/v1alpha1
+kind: InferenceEngine
+metadata: {name: near, namespace: t}
+spec:
+  models: [{name: m}]
+  endpoints: {urls: ["http://near.example:80"]}
+  location: {region: x}
+  capacity: {perReplica: {requestsPerSecond: 100}}
+  profile: {ttft: [{utilizationPercent: 0, latency: 100ms}, {utilizationPercent: 100, latency: 300ms}]}
+---
+apiVersion: headrace.dev/v1alpha1
+kind: InferenceEngine
+metadata: {name: far, namespace: t}
+spec:
+  models: [{name: m}]
+  endpoints: {urls: ["http://far.example:80"]}
+  location: {region: y}
+  capacity: {perReplica: {requestsPerSecond: 100}}
+  profile: {ttft: [{utilizationPercent: 0, latency: 100ms}]}
+---
+apiVersion: headrace.dev/v1alpha1
+kind: RoutingPolicy
+metadata: {name: p, namespace: t}
+spec:
+  models: [{name: m}]
+  frontends: [{name: fx, location: {region: x}, demand: {requestsPerSecond: 80}}]
+  network: {roundTrip: [{from: x, to: y, latency: 201ms}]}
+"""

@@ -103,7 +103,7 @@ class PlanEngine(ReportStruct, frozen=True, kw_only=True):
     """One engine over all policies, in requests/s of the mix it carries (its reference mix when idle).
 
     utilization: load over capacity, may pass 1 where a rule overloads it. shadow_price_seconds: what one more
-    request/s of capacity saves.
+    request/s of load costs all; where utilization is 1 also what one more request/s of capacity saves.
     """
 
     name: Name
