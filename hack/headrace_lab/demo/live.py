@@ -149,7 +149,7 @@ def _fitting(entries: Iterable[tuple[str, str, str]], width: int, room: int) -> 
 
 def _wrapped(text: str, width: int) -> list[str]:
     """Lines of at most ``width``; a figure stays with its unit."""
-    kept = re.sub(r"(?<=\d) (?=(%|ms|s|requests/s)\b|%)", "\u00a0", text)
+    kept = re.sub(r"(?<=\d) (?=(ms|s|requests/s)\b|%|-> )|(?<=->) ", "\u00a0", text)
     lines = wrap(kept, width, subsequent_indent=" " * INDENT, break_on_hyphens=False)
     return [line.replace("\u00a0", " ") for line in lines]
 

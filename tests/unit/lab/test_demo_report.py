@@ -222,7 +222,7 @@ def test_sentences_are_wrapped_between_words_and_never_between_a_figure_and_its_
         tail = text[text.index("Last changes") :]
         assert sentence in " ".join(tail.split())
         assert "…" not in tail
-        assert all(len(line) <= width and not line.strip().startswith(("%", "ms")) for line in tail.splitlines())
+        assert all(len(line) <= width and not line.strip().startswith(("%", "ms", "->")) for line in tail.splitlines())
 
 
 def test_what_has_no_room_is_left_out_whole_but_for_a_first_sentence() -> None:
