@@ -150,6 +150,21 @@ def test_a_saving_below_the_move_price() -> None:
     }
 
 
+def test_an_inner_optimum_stays_for_the_price_of_moving_and_blames_no_bound() -> None:
+    """Between two curves the saving is the move price, to the last digit or beyond it; the bound is far from used up."""
+    curve = {"ttft": [{"utilizationPercent": 0, "latency": "100ms"}, {"utilizationPercent": 100, "latency": "9s"}]}
+    engines = [engine("a", 20, region="r2", profile=curve), engine("b", 20, region="r3", profile=curve)]
+    held = []
+    for near in range(20, 150, 10):
+        trips = [{"from": "r1", "to": "r2", "latency": "20ms"}, {"from": "r1", "to": "r3", "latency": "20ms"}]
+        tables = published(engines, [policy(network={"roundTrip": trips})])
+        trips[1] = {"from": "r1", "to": "r3", "latency": f"{near}ms"}
+        world = snapshot(engines, [policy(network={"roundTrip": trips})], previous=tables)
+        held += [text for text in reasons(book_of(world)).values() if "would save" in text]
+    assert any("no more than moving costs" in text for text in held), held
+    assert not any("used up" in text for text in held), held
+
+
 def test_a_saving_that_the_bound_on_shifts_holds_back() -> None:
     engines = [engine("a", region="r2"), engine("b", region="r3")]
     trips = [{"from": "r1", "to": "r2", "latency": "20ms"}, {"from": "r1", "to": "r3", "latency": "250ms"}]

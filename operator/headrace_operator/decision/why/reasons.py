@@ -112,7 +112,9 @@ def _unused(book: Book, route: RouteResult) -> str:
 
 
 def _held_back(saving: float, route: RouteResult) -> str:
-    """Why a move to ``route`` that would save waits."""
+    """Why a move to ``route`` that would save waits: at an inner optimum the saving *is* the price of moving."""
+    if abs(route.move_price - saving) <= SAME_SECONDS:
+        return f"would save {latency(saving)}, no more than moving costs"
     if route.move_price > saving:
         return f"would save {latency(saving)}, less than the move price {latency(route.move_price)}"
     return f"would save {latency(saving)}; what one publication may move is used up"
