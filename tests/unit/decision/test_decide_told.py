@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from headrace_api.policy import RoutingPolicy
 from headrace_operator.snapshot.signals import Signals, SignalStatus
-from support.operator_ticks import Ticks, offered, one, quiet, reasons, three
-from support.world import engine
+from support.operator_ticks import TARGET, Ticks, offered, one, quiet, reasons, three
+from support.world import engine, policy
 
 FROZEN = {"annotations": {"headrace.dev/freeze-until": "2026-11-29T13:00:00Z", "headrace.dev/why": "load test"}}
 
@@ -99,3 +100,21 @@ def test_a_drain_is_told_on_the_engine_and_its_policies() -> None:
         told = [event for _ in range(2) for event in reasons(ticks.tick(engines, [one()]))]
         said = [event for event in told if event[2] != "WeightsChanged"]
         assert said == ([(*who, reason) for who in both] if reason else [])
+
+
+def test_further_steps_of_a_bounded_shift_are_not_blamed_on_the_noise_of_demand() -> None:
+    """Seen in a session: a round trip was edited, and each step after the first was told as "demand 100 %"."""
+    ticks = Ticks()
+
+    def asks(latency: str) -> RoutingPolicy:
+        trips = [{"from": "r1", "to": "r2", "latency": "100ms"}, {"from": "r1", "to": "r3", "latency": latency}]
+        return policy(network={"roundTrip": trips}, objective=TARGET, publication={"maxShiftPercent": 10})
+
+    engines = [engine("a", region="r2"), engine("b", region="r3")]
+    ticks.tick(engines, [asks("500ms")], offered(8))
+    told: list[str] = []
+    for step in range(12):
+        told += [line for _, line in ticks.tick(engines, [asks("1ms")], offered(8 + 0.01 * (step % 3))).history]
+    assert ": network " in told[0], told
+    assert len(told) == 10
+    assert all(": settling " in line for line in told[1:]), told

@@ -151,7 +151,7 @@ def test_a_saving_below_the_move_price() -> None:
 
 
 def test_an_inner_optimum_stays_for_the_price_of_moving_and_blames_no_bound() -> None:
-    """Between two curves the saving is the move price, to the last digit or beyond it; the bound is far from used up."""
+    """Between two curves the saving is the move price, to the last digit; the bound on shifts is far from used up."""
     curve = {"ttft": [{"utilizationPercent": 0, "latency": "100ms"}, {"utilizationPercent": 100, "latency": "9s"}]}
     engines = [engine("a", 20, region="r2", profile=curve), engine("b", 20, region="r3", profile=curve)]
     held = []

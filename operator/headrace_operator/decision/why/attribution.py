@@ -36,25 +36,38 @@ def shares_of(solution: Solution) -> Shares:
 def attribute(before: Snapshot | None, now: Snapshot, solve: SolveAll) -> Causes:
     """Causes of what ``solve(now)`` changed, in percent that sum to 100, the largest first.
 
-    ``solve`` gives the flows of the policies in question for any snapshot; it is called once a changed group, and once
-    more a group where they hide each other.
+    ``solve`` gives the flows of the policies in question for any snapshot; it is called once a changed group, once with
+    all of them put back, and once more a group where they hide each other. What moves with all put back is settling.
     """
     if before is None:
         return ((RESTART, 100),)
     changed = [group for group in GROUPS if GROUPS[group](now, before) != now]
     if not changed:
         return ((SETTLING, 100),)
-    reached = solve(now)
+    reached, start = solve(now), solve(_all_back(now, before))
     effects = {group: _moved(reached, solve(GROUPS[group](now, before))) for group in changed}
     if max(effects.values()) <= NOTICEABLE:
-        start = solve(_all_back(now, before))
         effects = {group: _moved(start, solve(GROUPS[group](_all_back(now, before), now))) for group in changed}
+    effects[SETTLING] = _moved(_standing(now, start), start)
     if max(effects.values()) <= NOTICEABLE:
         return ((SETTLING, 100),)
     counts = dict(zip(effects, largest_remainder(list(effects.values()), 100), strict=True))
-    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], list(GROUPS).index(pair[0])))
+    order = [*GROUPS, SETTLING]
+    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], order.index(pair[0])))
     renamed = {"demand": CLASSES} if before.class_edges != now.class_edges else {}
     return tuple((renamed.get(group, group), count) for group, count in ranked if count > 0)
+
+
+def _standing(now: Snapshot, like: Shares) -> Shares:
+    """The weights that stand, as flows of the same requests; sources without a table are taken as they come."""
+    totals = _totals(like)
+    known = {
+        (SourceKey(route.policy, route.frontend, route.model, route.prompt_class), route.engine): route.weight
+        for route in now.previous
+    }
+    sources = {key[0] for key in known}
+    flows = {key: weight * totals[key[0]] for key, weight in known.items() if totals.get(key[0], 0.0) > 0}
+    return flows | {key: flow for key, flow in like.items() if key[0] not in sources}
 
 
 def _moved(one: Shares, other: Shares) -> float:
