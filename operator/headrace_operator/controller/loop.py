@@ -84,6 +84,7 @@ class Controller:
                 {engine.id: engine.penalty for engine in punished},
                 clock.steady(),
                 trimmed={engine.id: engine.trim for engine in memory.last.engines if engine.trim.value != 1},
+                dead=[engine.id for engine in memory.last.engines if not engine.alive],
                 ratios=memory.last.bytes_per_token,
                 edges=memory.last.class_edges,
             )

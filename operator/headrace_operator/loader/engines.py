@@ -93,6 +93,7 @@ class EngineTrackers:
         self._engines: dict[str, _Engine] = {}
         self._first = True
         self._restored: dict[str, Penalty] = {}
+        self._lost: set[str] = set()
         self._trims = TrimTrackers()
         self.held_models: frozenset[str] = frozenset()
 
@@ -107,9 +108,14 @@ class EngineTrackers:
                 replica.window.span = rules.window
 
     def restore(
-        self, punished: Mapping[str, Factor], steady: float, trimmed: Mapping[str, Factor] | None = None
+        self,
+        punished: Mapping[str, Factor],
+        steady: float,
+        trimmed: Mapping[str, Factor] | None = None,
+        dead: Iterable[str] = (),
     ) -> None:
-        """Penalties and trims of an earlier start, for engines that appear."""
+        """Penalties, trims and deaths of an earlier start, for engines that appear; the dead until they answer."""
+        self._lost = set(dead)
         if self._rules.trim:
             self._trims.restore({name: factor.value for name, factor in (trimmed or {}).items()})
         self._restored = {
@@ -130,12 +136,15 @@ class EngineTrackers:
             if engine is None:
                 engine = self._engines[name] = _Engine(resource.spec, limits, self._first)
                 engine.penalty = self._restored.pop(name, engine.penalty)
+                engine.dead = name in self._lost
             engine.spec, engine.limits = resource.spec, limits
             urls = set(resource.spec.endpoints.urls)
             for url in [url for url in engine.replicas if url not in urls]:
                 del engine.replicas[url]
             for url in urls - engine.replicas.keys():
-                engine.replicas[url] = _Replica(ReplicaWindow(self._rules.window))
+                known = Liveness(up=False) if name in self._lost else Liveness()
+                engine.replicas[url] = _Replica(ReplicaWindow(self._rules.window), known)
+            self._lost.discard(name)
         self._trims.retarget({name: engine.spec for name, engine in self._engines.items()})
         if wanted:
             self._first = False

@@ -96,14 +96,15 @@ class Loader:
         steady: float,
         *,
         trimmed: Mapping[str, Factor] | None = None,
+        dead: Iterable[str] = (),
         ratios: Iterable[tuple[str, float]] = (),
         edges: tuple[int, ...] = (),
     ) -> None:
-        """What an earlier start knew, until samples speak: penalties and trims by engine, bytes a token by model.
+        """What an earlier start knew, until samples speak: penalties, trims, deaths of engines, bytes a token by model.
 
         Penalties count as confirmed now. edges: of prompt classes.
         """
-        self._engines.restore(punished, steady, trimmed)
+        self._engines.restore(punished, steady, trimmed, dead)
         self._prompts.restore(ratios, edges)
 
     def observe(self, samples: Sequence[TargetSample], shedding: Collection[str] = ()) -> None:

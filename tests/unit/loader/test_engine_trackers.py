@@ -134,6 +134,22 @@ def test_penalties_of_an_earlier_start_hold_until_samples_say_otherwise() -> Non
     assert factor(fleet.run(40), "a") == 1.0
 
 
+def test_the_dead_of_an_earlier_start_stay_dead_until_one_answers() -> None:
+    """Seen in a session: a restart took a dead engine, half of its model, for a mass loss and gave it weight."""
+    fleet = Fleet([], rampUp="8s")
+    fleet.trackers.restore({}, 0.0, dead=["inf/b", "inf/gone"])
+    fleet.names = ["a", "b"]
+    fleet.tokens, fleet.seconds = {"a": 0.0, "b": 0.0}, {"a": 0.0, "b": 0.0}
+    fleet.trackers.retarget([engine("a"), engine("b")], {})
+    assert fleet.trackers.views(0.0, None)["inf/b"].signal.alive is False
+    for _ in range(10):
+        views = fleet.run(1, dead="b")
+        assert views["inf/b"].signal.alive is False
+        assert views["inf/a"].signal.alive is True
+        assert fleet.trackers.held_models == frozenset()
+    assert fleet.run(1)["inf/b"].signal.alive is True
+
+
 def test_refused_twice_is_dead_and_a_read_revives_with_a_ramp() -> None:
     fleet = Fleet("abc", rampUp="8s")
     fleet.run(3)
