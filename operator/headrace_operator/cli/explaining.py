@@ -15,7 +15,7 @@ from headrace_operator.decision.why.book import Book, label, open_book, short
 from headrace_operator.decision.why.reasons import route_reason
 from headrace_operator.decision.why.report import ReportStruct, exact
 from headrace_operator.decision.why.sentences import why
-from headrace_operator.decision.why.text import latency, listed, plain, rate
+from headrace_operator.decision.why.text import latency, listed, plain, plural, rate
 from headrace_operator.decision.why.what_if import Effect, effect, settled, with_demand, with_replicas
 from headrace_operator.optimizer.solution import Solution
 from headrace_operator.publisher.records import read_record, recorded_revisions, written_policies
@@ -266,7 +266,7 @@ def _answer(book: Book, found: Effect, source: SourceKey | None) -> str:
     moved = [_moved(book, entry) for entry in found.moved[:3]]
     rest = len(found.moved) - len(moved)
     if moved:
-        parts.append("; ".join(moved) + (f" and {rest} more" if rest else ""))
+        parts.append("; ".join(moved) + (f" and {plural(rest, 'smaller change')}" if rest else ""))
     return "; ".join(parts)
 
 

@@ -11,9 +11,11 @@ from typing import Final
 
 from headrace_operator.cli.output import Style, bar, columns, plain_text
 from headrace_operator.decision.why.report import PlanEngine, PlanFrontend, PlanPolicy, PlanReport
-from headrace_operator.decision.why.text import latency, percent, plain, rate
+from headrace_operator.decision.why.text import latency, percent, plain, plural, rate
+from headrace_operator.snapshot.eligibility import MODEL_NOT_SERVED
 
 LEAST_WEIGHT: Final = 5e-5  # prints as 0 %, and rounds to no weight
+MOST_EXCLUDED: Final = 2  # engines named in a row
 FULL: Final = 1 - 1e-6  # of the hard capacity
 Previous = Mapping[tuple[str, str, str, str], float]
 
@@ -85,11 +87,22 @@ def _frontend_rows(frontend: PlanFrontend, style: Style, *, several: bool, compa
         share = percent(frontend.shed / frontend.demand)
         body.append([style("refused", "red"), style(share, "red"), *([""] if compared else []), detail])
     if not frontend.routes:
-        reasons = "; ".join(dict.fromkeys(entry.message for entry in frontend.ineligible)) or "no engine is selected"
+        reasons = _excluded(frontend)
         body = [[style("none", "red"), "", *([""] if compared else []), f"no eligible engine: {plain_text(reasons)}"]]
     first = [frontend.name, *([frontend.model] if several else []), plain(frontend.demand)]
     blank = [""] * len(first)
     return [[*(first if index == 0 else blank), *row] for index, row in enumerate(body)]
+
+
+def _excluded(frontend: PlanFrontend) -> str:
+    """Why no engine is eligible, what is news first: engines of other models count only where there are no others."""
+    near = [entry for entry in frontend.ineligible if entry.reason != MODEL_NOT_SERVED]
+    messages = list(dict.fromkeys(entry.message for entry in near or frontend.ineligible))
+    if not messages:
+        return "no engine is selected"
+    rest = len(messages) - MOST_EXCLUDED
+    more = f"; {plural(rest, 'engine')} more, headrace explain names them" if rest > 0 else ""
+    return "; ".join(messages[:MOST_EXCLUDED]) + more
 
 
 def _engines(policy: PlanPolicy, style: Style) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -41,8 +42,10 @@ async def served(
         try:
             await site.start()
         except OSError as error:
+            # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
             raise EnvironmentFailed(
-                f"--metrics {address[0]}:{address[1]}: {error.strerror}; right would be a free address"
+                f"--metrics {address[0]}:{address[1]}: {why}; right would be a free address"
             ) from error
         host, port = runner.addresses[0][:2]
         yield f"http://{host}:{port}"

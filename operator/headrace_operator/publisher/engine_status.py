@@ -54,7 +54,11 @@ def engine_status(
     """
     old = {condition.type: condition for condition in previous.conditions} if previous else {}
     said = view is not None and view.state != "Fresh" and not _not_read_yet(view, at)
-    signals = (f"metrics: {view.state} since {view.since}",) if view is not None and said else ()
+    signals = (
+        (f"metrics: {view.state}" + (f" since {view.since}" if view.since else ""),)
+        if view is not None and said
+        else ()
+    )
     status = EngineStatus(
         observed_generation=generation,
         conditions=tuple(

@@ -8,12 +8,14 @@ change every tick and keeps its column in the warm model; the first two change o
 from __future__ import annotations
 
 from math import isfinite
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from headrace_api.engine import ServedModel
 from headrace_api.policy import Frontend
 from headrace_operator.snapshot.model import EngineState, PolicyState
 from headrace_operator.snapshot.work import LEAST_WORK, MOST_WORK
+
+MODEL_NOT_SERVED: Final = "ModelNotServed"
 
 
 class Exclusion(NamedTuple):
@@ -47,7 +49,7 @@ def model_exclusion(policy: PolicyState, model: str, engine: EngineState) -> Exc
             return Exclusion("NotSelected", f"the policy selects {name}={value}, {bare_name(engine.id)} {has}")
     served = served_as(engine, model)
     if served is None:
-        return Exclusion("ModelNotServed", f"{bare_name(engine.id)} doesn't serve {model}")
+        return Exclusion(MODEL_NOT_SERVED, f"{bare_name(engine.id)} doesn't serve {model}")
     needs = {need for entry in policy.spec.models if entry.name in (model, served.name) for need in entry.requires}
     missing = sorted(needs - set(engine.spec.capabilities))
     if missing:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import random
 import resource
 import signal
@@ -133,7 +134,9 @@ class Router:
         except OSError as error:
             await self._admin_runner.cleanup()
             await self.upstream.close()
-            raise EnvironmentFailed(f"can't listen on {host}:{port}: {error.strerror or error}") from error
+            # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+            raise EnvironmentFailed(f"can't listen on {host}:{port}: {why}") from error
         self.address = _url(self._server.sockets[0].getsockname())
         self._helpers = [
             asyncio.create_task(self.tables.follow(), name="tables"),

@@ -400,6 +400,15 @@ def test_solver_greets_nobody() -> None:
     assert done.stderr == b""
 
 
+def test_a_front_end_without_an_engine_says_why_in_a_cell_that_can_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["plan", "-f", CLASSIC, "--set", "spec.frontends[1].residency=[eu]"])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if " none " in line]
+    assert line.endswith(
+        "no eligible engine: fe-b demands residency eu, a lacks it; fe-b demands residency eu, b lacks it; "
+        "1 engine more, headrace explain names them"
+    )
+
+
 def test_the_price_of_load_is_told_as_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """On a curve, one more request/s of load costs its slope; one more of capacity saves less, here a quarter of it."""
     manifests = tmp_path / "curve.yaml"

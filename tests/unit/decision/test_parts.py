@@ -104,7 +104,7 @@ def test_a_history_line_always_shows_the_largest_change() -> None:
     line = history_line("2026-11-29T12:00:00Z", 52, (("capacity", 91), ("demand", 9)), long)
     assert len(line) <= 240
     assert line.startswith("2026-11-29T12:00:00Z rev 52: capacity 91 %, demand 9 %; fe-eu-west: engine-0 10 % -> 11 %")
-    assert line.endswith("and 1 more")
+    assert line.endswith("and 1 other")
     assert history_line("t", 1, (), []) == "t rev 1: first weights"
 
 

@@ -279,12 +279,22 @@ def test_a_front_end_without_any_engine() -> None:
     assert "fe-1 demands residency eu, a lacks it" in found
 
 
+def test_engines_of_other_models_are_no_news_where_a_policy_has_its_own() -> None:
+    """Seen by a newcomer: two policies in one namespace, and 13 lines of "x doesn't serve y" before anything useful."""
+    engines = [engine("a"), *(engine(f"other-{number}", models=[{"name": "n"}]) for number in range(5))]
+    assert not [line for line in sentences(snapshot(engines, [policy()])) if "doesn't serve" in line]
+    assert [line for line in sentences(snapshot(engines[1:], [policy()])) if "doesn't serve" in line]
+
+
 def test_an_exclusion_of_some_front_ends_names_them() -> None:
     engines = [engine("a"), engine("b", models=[{"name": "n"}])]
     policies = [policy(models=[{"name": "m"}, {"name": "n"}])]
     found = sentences(snapshot(engines, policies))
-    assert "a doesn't serve n (for fe n)" in found
-    assert "b doesn't serve m (for fe m)" in found
+    assert "a doesn't serve n" in found
+    assert "b doesn't serve m" in found
+    lacking = [policy(frontends=[frontend("fe-1", residency=["eu"]), frontend("fe-2")])]
+    told = sentences(snapshot([engine("a"), engine("b", residency=["eu"])], lacking))
+    assert "fe-1 demands residency eu, a lacks it" in told
 
 
 def test_policies_that_share_and_policies_that_lose() -> None:

@@ -72,8 +72,8 @@ def test_lists() -> None:
 
 def test_fitted() -> None:
     assert fitted(["aaa", "bbb"], 8) == "aaa, bbb"
-    assert fitted(["aaaaaa", "bbbbbb", "cccccc"], 17) == "aaaaaa and 2 more"
-    assert fitted(["aaaaaa", "bbbbbb", "cccccc"], 16) == "aaaa… and 2 more"
+    assert fitted(["aaaaaa", "bbbbbb", "cccccc"], 19) == "aaaaaa and 2 others"
+    assert fitted(["aaaaaa", "bbbbbb", "cccccc"], 18) == "aaaa… and 2 others"
     assert fitted(["aaaaaa", "bbbbbb"], 5) == "aaaa…"
     assert fitted(["aaaaaa"], 5) == "aaaa…"
     assert fitted([], 9) == ""

@@ -410,6 +410,7 @@ def test_engine_status_says_what_it_holds_against_the_engine() -> None:
     assert status.why == ("penalty x0.4: TBOT 3.0 times its profile for 61 s",)
     lost = shown(state_of(), SignalView("Unknown", AT, ("u: no page",)), at=LATER)
     assert (lost.why, lost.signals) == (("u: no page",), (f"metrics: Unknown since {AT}",))
+    assert shown(state_of(), SignalView("Unknown", "", ("u: no page",)), at=LATER).signals == ("metrics: Unknown",)
     starting = shown(state_of(), SignalView("Unknown", AT, ("u: no page",)))
     assert (starting.why, starting.signals) == ((), ())
 

@@ -15,6 +15,7 @@ from headrace_operator.decision.why.reasons import SAME_SECONDS, full_text, rout
 from headrace_operator.decision.why.text import fitted, latency, listed, percent, plain, plural, rate
 from headrace_operator.decision.why.what_if import Relief
 from headrace_operator.optimizer.solution import EngineResult
+from headrace_operator.snapshot.eligibility import MODEL_NOT_SERVED
 from headrace_operator.snapshot.model import EngineState, PolicyState, SourceKey
 
 UNUSED_SENTENCES: Final = 8
@@ -182,15 +183,26 @@ def _own_engines(book: Book, policy: PolicyState) -> list[EngineState]:
 
 
 def _excluded(book: Book, policy: PolicyState) -> list[str]:
-    """Engines without a column, by message, with the front-ends concerned."""
+    """Engines without a column, by message, with the front-ends concerned.
+
+    Where a policy has engines, those of other models are no news; ``headrace explain`` has them.
+    """
     grouped: dict[tuple[str, str], set[str]] = {}
+    own = {entry.id for entry in _own_engines(book, policy)}
+    foreign = {
+        pair.engine for pair in book.solution.ineligible if pair.source.policy == policy.id and pair.engine not in own
+    } - {
+        pair.engine
+        for pair in book.solution.ineligible
+        if pair.source.policy == policy.id and pair.reason != MODEL_NOT_SERVED
+    }
     for pair in book.solution.ineligible:
-        if pair.source.policy == policy.id:
+        if pair.source.policy == policy.id and not (own and pair.engine in foreign):
             grouped.setdefault((pair.engine, pair.message), set()).add(label(pair.source, book))
     whole = {label(source, book) for source in book.of_policy(policy.id)}
     parts: list[str] = []
     for (_, message), concerned in sorted(grouped.items()):
-        told = concerned == whole or all(name in message for name in concerned)
+        told = concerned == whole or all(name in message for name in concerned) or "doesn't serve" in message
         place = "" if told else f" (for {listed(sorted(concerned))})"
         parts.append(f"{message}{place}")
     return parts

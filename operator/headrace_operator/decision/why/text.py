@@ -56,14 +56,19 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def _others(count: int) -> str:
+    """ " and 3 others": never "3 more", which beside a figure reads as three more of that."""
+    return f" and {count} other{'s' if count > 1 else ''}"
+
+
 def fitted(parts: Sequence[str], bound: int, separator: str = ", ") -> str:
     """As many parts as fit into ``bound`` characters, and how many were left out; the first is cut if it must be."""
     for count in range(len(parts), 0, -1):
         rest = len(parts) - count
-        text = separator.join(parts[:count]) + (f" and {rest} more" if rest else "")
+        text = separator.join(parts[:count]) + (_others(rest) if rest else "")
         if len(text) <= bound:
             return text
     if not parts:
         return ""
-    end = f" and {len(parts) - 1} more" if len(parts) > 1 else ""
+    end = _others(len(parts) - 1) if len(parts) > 1 else ""
     return clip(parts[0], bound - len(end)) + end if bound > len(end) + 1 else clip(parts[0], bound)
