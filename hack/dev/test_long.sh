@@ -19,7 +19,7 @@ part() {
   echo "== $name"
   if "$@"; then touch "$done_dir/$name"; else echo "== $name: FAILED"; failed=1; fi
 }
-part unit-property "$bin/pytest" -q -m long tests/unit tests/property tests/golden
-part integration "$bin/pytest" -q -m long tests/integration
-part e2e "$bin/pytest" -q -m long tests/e2e
+part properties env HEADRACE_EXAMPLES=10 "$bin/pytest" -q tests/property --timeout 1200
+part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
+part cluster "$bin/pytest" -q -m long tests/e2e
 exit $failed

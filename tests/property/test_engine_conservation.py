@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headrace_lab.engine.contract import Admission, EngineConfig, Progress, Request, StepCost
 from headrace_lab.engine.steploop import StepLoop
+from support.examples import examples
 
 CONFIGS = st.builds(
     lambda blocks, seqs, budget, unit: EngineConfig(
@@ -99,7 +100,7 @@ class World:
         raise AssertionError("the engine never comes to rest")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(CONFIGS, ACTS)
 def test_conservation(config: EngineConfig, acts: list[tuple[object, ...]]) -> None:
     world = World(config)
@@ -128,7 +129,7 @@ def test_conservation(config: EngineConfig, acts: list[tuple[object, ...]]) -> N
     assert [p.at for p in world.progress] == sorted(p.at for p in world.progress)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(CONFIGS, ACTS)
 def test_the_same_acts_give_the_same_tokens(config: EngineConfig, acts: list[tuple[object, ...]]) -> None:
     worlds = (World(config), World(config))

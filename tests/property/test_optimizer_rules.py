@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from headrace_operator.optimizer import WarmModel, solve
 from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import Snapshot
+from support.examples import examples
 from support.fleet import CHAT, FLAT, RISING, demand, engine, network, policy
 from support.lp_instances import Instance, policy_ids, random_instance, snapshot_of
 from support.lp_oracle import Oracle
 
 seeds = st.integers(min_value=1000, max_value=100_000)
-few = settings(max_examples=25, deadline=None, derandomize=True)
+few = settings(max_examples=examples(25), deadline=None, derandomize=True)
 
 
 def solved(instance: Instance) -> Solution:

@@ -60,7 +60,7 @@ def current_flows(problem: Problem) -> tuple[Floats, float, str]:
     """
     if problem.lost[problem.served].any():
         return problem.previous, 0.0, "an engine that carried traffic is gone"
-    if not problem.had_previous[problem.served].all():
+    if not problem.tabled[problem.served].all():
         return problem.previous, 0.0, "a source has no weights yet"
     total = problem.previous.sum(axis=1)
     whole = np.abs(total - 1.0) <= WHOLE

@@ -35,8 +35,9 @@ class Problem:
     Sources x engines: work (stated_work: NaN or infinite where unusable), round_trip, unloaded (T(0)/trim, without
     round trip), previous (fractions), move_price, allowed. Engines: hard C_j, factor c_j/C_j, effective c_j, soft
     (beyond it work costs P more), fixed (load of others), trim, reference_work, slopes and widths (engines x 32),
-    backlog (slope beyond C_j). Sources: demand, shift (share that may move; infinite without the row). Shed pieces:
-    piece_source, piece_rank, piece_share (of the source's demand), piece_factor.
+    backlog (slope beyond C_j). Sources: demand, shift (share that may move; infinite without the row), tabled (a table
+    stands for it; one that refuses all has no previous). Shed pieces: piece_source, piece_rank, piece_share (of the
+    source's demand), piece_factor.
     """
 
     demand: Floats
@@ -48,6 +49,7 @@ class Problem:
     unloaded: Floats
     previous: Floats
     had_previous: Bools
+    tabled: Bools
     lost: Bools
     move_price: Floats
     allowed: Bools
@@ -130,6 +132,7 @@ def build_problem(layout: Layout, readings: Readings, fixed: Mapping[str, float]
         unloaded=unloaded,
         previous=previous,
         had_previous=had_previous,
+        tabled=readings.tabled,
         lost=lost,
         move_price=move_price,
         allowed=allowed,

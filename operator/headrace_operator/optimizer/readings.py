@@ -41,7 +41,10 @@ class EngineReadings(NamedTuple):
 
 
 class Readings(NamedTuple):
-    """One instant, in a layout's order. previous_elsewhere: weight on engines that the layout doesn't hold."""
+    """One instant, in a layout's order. previous_elsewhere: weight on engines that the layout doesn't hold.
+
+    tabled: sources that a table stands for, also one that refuses all of them.
+    """
 
     at: float
     demand: tuple[SourceDemand, ...]
@@ -52,6 +55,7 @@ class Readings(NamedTuple):
     round_trip: Floats
     previous: Floats
     previous_elsewhere: Floats
+    tabled: Bools
     saving_since: Floats
 
 
@@ -87,7 +91,7 @@ class Reader:
         """The snapshot's numbers; the snapshot must hold the layout's sources and engines."""
         by_key = {(d.policy, d.frontend, d.model, d.prompt_class): d for d in snapshot.demand}
         demand = tuple(by_key[key.policy, key.frontend, key.model, key.prompt_class] for key in self._layout.sources)
-        previous, elsewhere = self._weights(snapshot.previous)
+        previous, elsewhere, tabled = self._weights(snapshot.previous)
         return Readings(
             at=snapshot.at,
             demand=demand,
@@ -98,6 +102,7 @@ class Reader:
             round_trip=self._round_trips(snapshot.network)[self._layout.frontend_of],
             previous=previous,
             previous_elsewhere=elsewhere,
+            tabled=tabled,
             saving_since=self._savings(snapshot.savings),
         )
 
@@ -134,16 +139,19 @@ class Reader:
         source = self._source_rows.get((entry.policy, entry.frontend, entry.model, entry.prompt_class))
         return source, self._engine_rows.get(entry.engine)
 
-    def _weights(self, previous: tuple[PreviousRoute, ...]) -> tuple[Floats, Floats]:
+    def _weights(self, previous: tuple[PreviousRoute, ...]) -> tuple[Floats, Floats, Bools]:
         weights = np.zeros((len(self._layout.sources), len(self._layout.engines)))
         elsewhere = np.zeros(len(self._layout.sources))
+        tabled = np.zeros(len(self._layout.sources), dtype=np.bool_)
         for entry in previous:
             source, engine = self._place(entry)
+            if source is not None:
+                tabled[source] = True
             if source is not None and engine is not None:
                 weights[source, engine] = entry.weight
             elif source is not None and entry.weight > 0.0:
                 elsewhere[source] += min(entry.weight, 1.0)
-        return weights, elsewhere
+        return weights, elsewhere, tabled
 
     def _savings(self, savings: tuple[SavingSince, ...]) -> Floats:
         since = np.full((len(self._layout.sources), len(self._layout.engines)), np.inf)

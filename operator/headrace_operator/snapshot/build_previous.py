@@ -56,7 +56,10 @@ def _old_class(prompt_class: int, edges: Sequence[int], table: RoutingTable, mod
 
 
 def _routes(source: SourceDemand, classes: Sequence[ClassRoutes]) -> list[PreviousRoute]:
-    """Fractions of the source's whole demand, the mean over these classes; what they refuse is sent nowhere."""
+    """Fractions of the source's whole demand, the mean over these classes; what they refuse is sent nowhere.
+
+    Where they refuse all, routes of weight 0 say that a table stands.
+    """
     weights: dict[str, float] = {}
     for entry in classes:
         total = max(WEIGHT_TOTAL, sum(route.weight for route in entry.routes))
@@ -74,5 +77,5 @@ def _routes(source: SourceDemand, classes: Sequence[ClassRoutes]) -> list[Previo
             weight=weight,
         )
         for engine, weight in weights.items()
-        if weight > 0
+        if weight > 0 or not any(weights.values())
     ]

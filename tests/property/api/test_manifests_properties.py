@@ -22,6 +22,7 @@ from headrace_api.units import HIGHEST, LOWEST
 from headrace_api.urls import URL_PATTERN, normal_url
 from headrace_operator.store.manifests import read_manifests
 from headrace_operator.store.schema_check import check
+from support.examples import examples
 from support.from_types import values_of
 from support.resources import AGAINST, against, engine, policy
 
@@ -74,7 +75,7 @@ def mutated(draw: st.DrawFn, junk: st.SearchStrategy[Any], bases: list[Any]) -> 
 
 
 @given(JUNK, st.booleans())
-@settings(UNHURRIED, max_examples=80)
+@settings(UNHURRIED, max_examples=examples(80))
 def test_junk_never_raises(value: Any, as_json: bool) -> None:
     data = json.dumps(value) if as_json else yaml.safe_dump(value, allow_unicode=True)
 
@@ -87,19 +88,19 @@ def test_junk_never_raises(value: Any, as_json: bool) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(UNHURRIED, max_examples=80)
+@settings(UNHURRIED, max_examples=examples(80))
 def test_bytes_never_raise(data: bytes) -> None:
     read_manifests([("bytes", data)])
 
 
 @given(st.text(alphabet=" \n\t-:#[]{}&*!|>'\"%@`,?abc<019.~", max_size=60))
-@settings(UNHURRIED, max_examples=300)
+@settings(UNHURRIED, max_examples=examples(300))
 def test_almost_yaml_never_raises(text: str) -> None:
     read_manifests([("text", text.encode())])
 
 
 @given(mutated(JUNK, BASES))
-@settings(UNHURRIED, max_examples=100)
+@settings(UNHURRIED, max_examples=examples(100))
 def test_a_mutated_resource_never_raises_nor_disturbs(value: Any) -> None:
     files = [("mutated", yaml.safe_dump(value).encode()), ("good", yaml.safe_dump(engine(name="good")).encode())]
 
@@ -112,7 +113,7 @@ def test_a_mutated_resource_never_raises_nor_disturbs(value: Any) -> None:
 @pytest.mark.parametrize("kind", [InferenceEngine, RoutingPolicy, RoutingTable], ids=lambda kind: kind.__name__)
 def test_codec_round_trip(kind: type[msgspec.Struct]) -> None:
     @given(values_of(kind))
-    @settings(UNHURRIED, max_examples=30)
+    @settings(UNHURRIED, max_examples=examples(30))
     def round_trip(value: msgspec.Struct) -> None:
         data = msgspec.json.encode(value)
         assert msgspec.json.decode(data, type=kind) == value
@@ -122,7 +123,7 @@ def test_codec_round_trip(kind: type[msgspec.Struct]) -> None:
 
 
 @given(st.one_of(values_of(InferenceEngine), values_of(RoutingPolicy)))
-@settings(UNHURRIED, max_examples=30)
+@settings(UNHURRIED, max_examples=examples(30))
 def test_what_its_type_takes_the_schema_takes_but_for_rules(value: InferenceEngine | RoutingPolicy) -> None:
     """A typed spec has no fault of form: only of bounds in value, of entries that stand twice, or of addresses."""
     spec = msgspec.json.decode(msgspec.json.encode(value.spec))
@@ -133,7 +134,7 @@ def test_what_its_type_takes_the_schema_takes_but_for_rules(value: InferenceEngi
 
 
 @given(st.one_of(st.just(engine()), mutated(st.sampled_from(["a", 1, ["http://b"], {}]), [engine(), policy()])))
-@settings(UNHURRIED, max_examples=100)
+@settings(UNHURRIED, max_examples=examples(100))
 def test_served_resources_survive_their_json(value: Any) -> None:
     found = read_manifests([("f", yaml.safe_dump(value).encode())])
 
@@ -199,7 +200,7 @@ JUDGES = {
 
 
 @given(st.sampled_from(BASES), st.data())
-@settings(UNHURRIED, max_examples=200)
+@settings(UNHURRIED, max_examples=examples(200))
 def test_the_jsonschema_library_judges_alike(resource: Any, data: st.DataObject) -> None:
     """Differential: the same fields are blamed, over specs in which one thing was changed."""
     spec = data.draw(mutated(PLAIN_JUNK, [resource["spec"]]))

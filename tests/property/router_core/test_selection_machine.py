@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from headrace_router.core.facts import Outcome, Refusal
 from headrace_router.core.selection import Pick, Selector
+from support.examples import examples
 from support.router_core import GUARD, engine, facts, make_selector, make_table, one_model, route, swap
 
 NAMES = ["a", "b", "c"]
@@ -136,4 +137,4 @@ class Selecting(RuleBasedStateMachine):
 
 
 TestSelecting = Selecting.TestCase
-TestSelecting.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+TestSelecting.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)

@@ -14,6 +14,7 @@ from headrace_router.core.body import BadBody, BodyFacts, read_body, replace_mod
 from headrace_router.core.slots import SLOTS, SlotOrders
 from headrace_router.core.table_check import Rejected, parse_table
 from headrace_router.core.weighted import Turns, succeed
+from support.examples import examples
 from support.router_core import (
     GUARD,
     encoded,
@@ -50,7 +51,7 @@ def first_engines(given_weights: dict[str, float]) -> list[str]:
 many = st.dictionaries(st.sampled_from(NAMES), st.floats(0.5, 50.0), min_size=2, max_size=12)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(before=many, after=many)
 def test_keys_move_as_weights_move(before: dict[str, float], after: dict[str, float]) -> None:
     """HAS-02: between TV and 2 TV/(1 + TV), up to five deviations of an eighth of the slots.
@@ -65,7 +66,7 @@ def test_keys_move_as_weights_move(before: dict[str, float], after: dict[str, fl
     assert distance - noise <= moved <= 2 * distance / (1 + distance) + noise
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(many, st.randoms(use_true_random=False))
 def test_a_lost_engine_moves_only_its_own_keys(before: dict[str, float], rng: Any) -> None:
     """HAS-02. https://github.com/ray-project/ray/pull/62906"""
@@ -75,7 +76,7 @@ def test_a_lost_engine_moves_only_its_own_keys(before: dict[str, float], rng: An
     assert all(old == new for old, new in pairs if old != lost)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(weights())
 def test_keyless_shares_are_the_weights(given_weights: dict[str, int]) -> None:
     """WEI-01: every engine with weight above 0 is selected, as often as its weight says.
@@ -88,7 +89,7 @@ def test_keyless_shares_are_the_weights(given_weights: dict[str, int]) -> None:
         assert abs(counted[name] - weight / 5) <= 2
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(weights(), st.lists(weights(), max_size=5), st.floats(0, 1))
 def test_turns_survive_any_swaps(first: dict[str, int], later: list[dict[str, int]], phase: float) -> None:
     turns = Turns(tuple(first), tuple(map(float, first.values())), phase)
@@ -100,7 +101,7 @@ def test_turns_survive_any_swaps(first: dict[str, int], later: list[dict[str, in
             assert abs(counted[name] - count * weight / WEIGHT_TOTAL) <= len(following) + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(given_weights=weights(), expected=st.lists(st.integers(1, 60), min_size=12, max_size=12), data=st.data())
 def test_the_guard_never_spills_while_nobody_is_over(
     given_weights: dict[str, int], expected: list[int], data: st.DataObject
@@ -121,7 +122,7 @@ def test_the_guard_never_spills_while_nobody_is_over(
         assert pick.reason == "affinity"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(given_weights=weights(), loads=st.lists(st.integers(0, 40), min_size=12, max_size=12), keyed=st.booleans())
 def test_the_guard_takes_the_cheapest_or_what_is_cheap_enough(
     given_weights: dict[str, int], loads: list[int], keyed: bool
@@ -154,7 +155,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_no_table_makes_the_check_raise(data: st.DataObject) -> None:
     """Any part replaced by anything: the table comes out whole, or the reason does."""
@@ -175,7 +176,7 @@ def test_no_table_makes_the_check_raise(data: st.DataObject) -> None:
         make_selector(found).pick(facts(b"k"), 0.0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.binary(max_size=60) | st.text(max_size=60).map(str.encode) | json_values.map(lambda v: json.dumps(v).encode())
 )
@@ -199,7 +200,7 @@ nested = st.recursive(
 objects = st.dictionaries(names, nested, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(before=objects, after=objects, compact=st.booleans())
 def test_rewriting_the_model_agrees_with_another_parser(
     before: dict[str, Any], after: dict[str, Any], compact: bool
