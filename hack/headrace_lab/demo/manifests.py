@@ -80,16 +80,12 @@ def policy(spec: WorkloadSpec, requests: Sequence[Request], trips: Mapping[tuple
 
 
 def operator_config(routers: Mapping[str, str], duration: float) -> dict[str, Any]:
-    """The operator's configuration; faster than its defaults, because a demo's fault lasts seconds, not hours.
-
-    One prompt class: edges are chosen after a thousand requests, which is in the middle of the story's first fault.
-    """
+    """The operator's configuration; faster than its defaults, because a demo's fault lasts seconds, not hours."""
     return {
         "tick": "1s",
         "scrape": {"interval": "1s", "timeout": "800ms"},
         "routers": [{"frontend": name, "urls": [url]} for name, url in routers.items()],
         "liveness": {"refused": 2},
-        "promptClasses": {"enabled": False},
         "penalty": {
             "after": brief(4, duration),
             "window": brief(6, duration),

@@ -85,9 +85,13 @@ class TrimConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class PromptClassesConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Whether requests are told apart by the length of their prompts, where engines differ by it."""
+    """Whether requests are told apart by the length of their prompts, where engines differ by it.
 
-    enabled: bool = True
+    Off by default: with a class's demand still young, the demo's weights moved more and TTFT was no better
+    (docs/adr/0009-prompt-classes-are-off.md).
+    """
+
+    enabled: bool = False
 
 
 class MetricNames(ConfigStruct, frozen=True, kw_only=True):

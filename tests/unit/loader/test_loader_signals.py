@@ -10,7 +10,10 @@ from headrace_operator.loader.source import DemandKey, EngineTarget, RouterCount
 from headrace_operator.snapshot.signals import Factor, SignalStatus
 from support.engine_manifests import engine, policy
 
-CONFIG = OperatorConfig(routers=(RoutersConfig(frontend="fe-a", urls=("http://r:1", "http://r:2")),))
+CONFIG = OperatorConfig(
+    routers=(RoutersConfig(frontend="fe-a", urls=("http://r:1", "http://r:2")),),
+    prompt_classes=PromptClassesConfig(enabled=True),
+)
 
 
 def test_targets() -> None:

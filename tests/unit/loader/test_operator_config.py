@@ -18,7 +18,7 @@ routers:
 - {frontend: fe-a, urls: ["http://127.0.0.1:9101"]}
 penalty: {after: 4s, exitPercent: 120}
 trim: {enabled: false}
-promptClasses: {enabled: false}
+promptClasses: {enabled: true}
 metricNames:
 - {runtime: Custom, signal: running, names: [my_running]}
 """
@@ -31,9 +31,9 @@ def test_good() -> None:
     assert config.penalty.rules().after == 4.0
     assert config.penalty.rules().exit == 1.2
     assert not config.trim.enabled
-    assert not config.prompt_classes.enabled
+    assert config.prompt_classes.enabled
     assert OperatorConfig().trim.enabled
-    assert OperatorConfig().prompt_classes.enabled
+    assert not OperatorConfig().prompt_classes.enabled
     settings = scrape_settings(config)
     assert (settings.interval, settings.timeout, settings.max_page) == (0.5, 0.4, 2**20)
 
