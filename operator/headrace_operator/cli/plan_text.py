@@ -47,6 +47,8 @@ def _notes(report: PlanReport, style: Style) -> list[str]:
 
 
 def _head(policy: PlanPolicy, style: Style) -> str:
+    if not policy.frontends:
+        return style(f"{policy.namespace}/{policy.name}", "bold") + f"  {policy.strategy}, not planned"
     refused = f"{plain(policy.shed)} refused ({percent(policy.shed / policy.demand)})" if policy.shed > 0 else ""
     mean = policy.mean_latency_seconds
     parts = [

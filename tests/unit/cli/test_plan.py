@@ -193,7 +193,9 @@ def test_nothing_to_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_feedback_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plan", "-f", CLASSIC, "--set", "spec.strategy.type=Feedback"]) == 2
-    assert "inference/classic: strategy.type Feedback is not available" in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert said.out.startswith("inference/classic  Feedback, not planned\n")
+    assert "inference/classic: strategy.type Feedback is not available" in said.err
 
 
 def test_yaml_is_the_same_as_json(capsys: pytest.CaptureFixture[str]) -> None:
