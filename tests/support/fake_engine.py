@@ -176,6 +176,15 @@ async def answers(exchange: Exchange) -> None:
     await exchange.answer(b'{"object":"chat.completion","usage":{"prompt_tokens":3,"completion_tokens":2}}')
 
 
+def says(status: str, body: bytes = b'{"error":{"message":"A busy"}}', *headers: str) -> Script:
+    """An engine that always answers so."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.answer(body, status, headers)
+
+    return script
+
+
 def streams(*events: bytes, done: bool = True) -> Script:
     """An SSE answer of these events, complete."""
 
