@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 Script = Callable[["Exchange"], Awaitable[None]]
+# One event of a chat's stream, as bytes on the wire.
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\n'
 
 
 @dataclass
