@@ -8,8 +8,19 @@ import msgspec
 
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
+from headrace_api.status import Condition, PolicyStatus
+from headrace_operator.snapshot.model import EngineState
 
 NAMESPACE = "inf"
+AT = "2026-01-01T00:00:00Z"
+# A policy whose tables stand.
+STATUS = PolicyStatus(
+    observed_generation=1,
+    conditions=(
+        Condition(type="Ready", status="True", reason="Published", message="ok", last_transition_time=AT),
+        Condition(type="Solved", status="True", reason="Optimal", message="ok", last_transition_time=AT),
+    ),
+)
 
 
 def engine_dict(name: str, url: str | list[str], **spec: Any) -> dict[str, Any]:
@@ -57,3 +68,8 @@ def engine(name: str, url: str | list[str] = "http://127.0.0.1:1", **spec: Any) 
 def policy(name: str = "chat", **spec: Any) -> RoutingPolicy:
     """The same as a typed resource."""
     return msgspec.convert(policy_dict(name, **spec), RoutingPolicy)
+
+
+def state_of(**fields: Any) -> EngineState:
+    """The state of engine a, one replica ready."""
+    return EngineState(id="inf/a", spec=engine("a").spec, ready=1.0, **fields)
