@@ -15,7 +15,7 @@ import pytest
 from headrace_api.status import PolicyStatus
 from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import Snapshot
-from headrace_operator.snapshot.signals import Factor, Reading, Signals, SignalStatus
+from headrace_operator.snapshot.signals import EngineSignal, Factor, Reading, Signals, SignalStatus
 from headrace_operator.strategies.optimized import optimized
 from support.operator_ticks import LABELS, Ticks, offered, one, quiet, reasons, three
 from support.world import demand, engine, frontend, measured, policy
@@ -287,6 +287,30 @@ def test_penalties_are_events_on_the_engine_and_its_policies() -> None:
     back = ticks.tick(three(), [one()])
     assert ("InferenceEngine", "ns/a", "EngineRecovered") in reasons(back)
     assert not any(event.reason.startswith("Engine") for event in ticks.tick(three()[1:], [one()]).events)
+
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        (measured("a", alive=False), "a does not answer"),
+        (measured("a", ready_replicas=Reading(value=0.0)), "a has no ready replica: nothing new is sent there"),
+    ],
+    ids=["dead", "no replica"],
+)
+def test_an_engine_that_comes_or_goes_is_told_once(lost: EngineSignal, message: str) -> None:
+    ticks = Ticks()
+    ticks.tick(three(), [one()])
+    gone = ticks.tick(three(), [one()], Signals(engines=(lost,)))
+    told = [event for event in gone.events if event.reason == "EngineUnavailable"]
+    assert [(event.kind, event.id, event.type, event.message) for event in told] == [
+        ("InferenceEngine", "ns/a", "Warning", message),
+        ("RoutingPolicy", "ns/p", "Warning", message),
+    ]
+    assert not any(
+        reason == "EngineUnavailable" for *_, reason in reasons(ticks.tick(three(), [one()], Signals(engines=(lost,))))
+    )
+    back = [event for event in ticks.tick(three(), [one()]).events if event.reason == "EngineAvailable"]
+    assert [event.message for event in back] == ["a has 1 ready replica again"] * 2
 
 
 def test_stale_signals_are_told_once_and_change_no_readiness() -> None:

@@ -12,6 +12,7 @@ from headrace_api.names import CAPACITY_SUFFICIENT, PROFILE_DRIFT, READY, SIGNAL
 from headrace_api.status import Condition
 from headrace_operator.decision.status.conditions import reason_of, status_of
 from headrace_operator.decision.status.findings import BREAK_GLASS_IGNORED, FROZEN
+from headrace_operator.decision.why.text import plural
 from headrace_operator.snapshot.eligibility import bare_name
 from headrace_operator.snapshot.model import EngineState, Snapshot
 
@@ -66,7 +67,7 @@ def _message(conditions: Iterable[Condition], name: str) -> str:
 
 
 def engine_events(last: Snapshot | None, now: Snapshot, users: dict[str, list[str]]) -> list[Event]:
-    """Penalties and drains by annotation that began or ended, on the engine and on each policy that may use it.
+    """Deaths, penalties and drains by annotation that began or ended, on the engine and each policy that may use it.
 
     users: those policies by engine id.
     """
@@ -76,11 +77,26 @@ def engine_events(last: Snapshot | None, now: Snapshot, users: dict[str, list[st
     events: list[Event] = []
     for engine in now.engines:
         before = old.get(engine.id)
+        if before is not None and _answers(before) != _answers(engine):
+            events += _coming_or_going(engine, users.get(engine.id, []))
         if before is not None and _penalised(before) != _penalised(engine):
             events += _about(engine, users.get(engine.id, []))
         if before is not None and before.message != engine.message:
             events += _break_glass(before, engine, users.get(engine.id, []))
     return events
+
+
+def _answers(engine: EngineState) -> bool:
+    return engine.alive and engine.ready > 0
+
+
+def _coming_or_going(engine: EngineState, policies: list[str]) -> list[Event]:
+    name = bare_name(engine.id)
+    if _answers(engine):
+        message = f"{name} has {plural(round(engine.ready), 'ready replica')} again"
+        return _on_both(engine, policies, "Normal", "EngineAvailable", message)
+    message = f"{name} has no ready replica: nothing new is sent there" if engine.alive else f"{name} does not answer"
+    return _on_both(engine, policies, "Warning", "EngineUnavailable", message)
 
 
 def _penalised(engine: EngineState) -> bool:
