@@ -25,7 +25,7 @@ from headrace_operator.decision.warm import WarmModels
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import Loader, scrape_settings
-from headrace_operator.loader.scrape import Scraper
+from headrace_operator.loader.source import SignalSource
 from headrace_operator.publisher.engine_status import SignalView
 from headrace_operator.publisher.records import Record
 from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, table_names
@@ -62,7 +62,7 @@ class Controller:
     def __init__(
         self,
         store: Store,
-        source: Scraper,
+        source: SignalSource,
         publisher: StandalonePublisher,
         config_file: ConfigFile,
         metrics: OperatorMetrics,

@@ -21,8 +21,7 @@ from headrace_operator.loader.demand import DemandTrackers, DemandView
 from headrace_operator.loader.engines import EngineRules, EngineTrackers, EngineView
 from headrace_operator.loader.metric_names import names_of
 from headrace_operator.loader.prompts import PromptTrackers
-from headrace_operator.loader.scrape import ScrapeSettings
-from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
+from headrace_operator.loader.source import EngineTarget, RouterTarget, ScrapeSettings, Target, TargetSample
 from headrace_operator.snapshot.clock import rfc3339
 from headrace_operator.snapshot.signals import DemandSignal, Factor, Signals, SignalStatus
 

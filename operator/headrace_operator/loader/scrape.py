@@ -14,29 +14,18 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import aiohttp
 
 from headrace_operator.estimators.liveness import Outcome
 from headrace_operator.loader.pages import engine_page, router_page
-from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
+from headrace_operator.loader.source import EngineTarget, RouterTarget, ScrapeSettings, Target, TargetSample
 
 log = logging.getLogger(__name__)
 
 MAX_KEPT: Final = 100_000  # attempts kept for a reader that does not come
 SLOW_LANES: Final = 8  # one in so many places is for targets that timed out
-
-
-@dataclass(frozen=True, slots=True)
-class ScrapeSettings:
-    """Seconds, places, bytes."""
-
-    interval: float = 5.0
-    timeout: float = 2.0
-    concurrency: int = 64
-    max_page: int = 4 * 2**20
 
 
 class Scraper:

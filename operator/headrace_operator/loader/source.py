@@ -88,14 +88,34 @@ class TargetSample:
     problem: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ScrapeSettings:
+    """How often and how hard a source reads: seconds, places, bytes."""
+
+    interval: float = 5.0
+    timeout: float = 2.0
+    concurrency: int = 64
+    max_page: int = 4 * 2**20
+
+
 class SignalSource(Protocol):
     """A place where signals are read."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """What is read now."""
+
+    def configure(self, settings: ScrapeSettings) -> None:
+        """New settings hold from each target's next attempt on."""
 
     def retarget(self, targets: Sequence[Target]) -> None:
         """From now on read these and no others."""
 
     async def read(self) -> Sequence[TargetSample]:
         """All attempts since the last call, oldest first; does not wait for new ones."""
+
+    async def read_once(self) -> Sequence[TargetSample]:
+        """One attempt at every target, waited for, in bounded time."""
 
     async def close(self) -> None:
         """Stop reading; frees connections."""

@@ -18,7 +18,8 @@ from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.serve import served
 from headrace_operator.decision.memory import Memory
 from headrace_operator.loader.config_file import ConfigFile
-from headrace_operator.loader.scrape import Scraper, ScrapeSettings
+from headrace_operator.loader.scrape import Scraper
+from headrace_operator.loader.source import ScrapeSettings
 from headrace_operator.publisher.standalone import StandalonePublisher
 from headrace_operator.publisher.state import StateIdentity
 from headrace_operator.snapshot.signals import SignalStatus

@@ -15,8 +15,8 @@ from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.loop import Controller
 from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.loader.config_file import ConfigFile
-from headrace_operator.loader.scrape import Scraper, ScrapeSettings
-from headrace_operator.loader.source import Target
+from headrace_operator.loader.scrape import Scraper
+from headrace_operator.loader.source import ScrapeSettings, Target
 from headrace_operator.publisher import files, standalone, tables
 from headrace_operator.publisher.records import read_memory, recorded_revisions
 from headrace_operator.publisher.standalone import StandalonePublisher

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from headrace_operator.loader.metric_names import names_of
-from headrace_operator.loader.scrape import Scraper, ScrapeSettings
-from headrace_operator.loader.source import EngineTarget, RouterTarget, Target, TargetSample
+from headrace_operator.loader.scrape import Scraper
+from headrace_operator.loader.source import EngineTarget, RouterTarget, ScrapeSettings, Target, TargetSample
 
 GOOD = 'vllm:num_requests_running{model_name="m"} 3\n'
 FAST = ScrapeSettings(interval=0.05, timeout=1.0, concurrency=4, max_page=10_000)
