@@ -67,6 +67,10 @@ METRIC_TABLE_REJECTS: Final = "headrace_table_rejects_total"
 METRIC_HEARTBEAT_AGE: Final = "headrace_operator_heartbeat_age_seconds"
 METRIC_EJECTED: Final = "headrace_ejected_endpoints"
 
+# A router's own measurement to each engine it may use: median of its connects, and how many it is the median of.
+METRIC_ROUND_TRIP: Final = "headrace_round_trip_seconds"
+METRIC_ROUND_TRIP_SAMPLES: Final = "headrace_round_trip_samples"
+
 # Label names on router metrics; namespace, pod, job, instance, service and endpoint are renamed by scraping.
 LABELS_DEMAND: Final = ("policy_namespace", "policy", "frontend", "model", "priority", "prompt_class")
 
@@ -82,6 +86,10 @@ def prompt_class_labels(edges: tuple[int, ...]) -> tuple[str, ...]:
     bounds = ("0", *(str(edge) for edge in edges), "")
     return tuple(f"{low}-{high}" for low, high in pairwise(bounds))
 
+
+# Leases: the leader's, in the operator's namespace; the heartbeat beside the tables, by which routers judge its life.
+LEADER_LEASE: Final = "headrace-operator"
+HEARTBEAT_LEASE: Final = "headrace-heartbeat"
 
 # Files beside the tables in standalone mode.
 HEARTBEAT_FILE: Final = "heartbeat"

@@ -225,3 +225,4 @@ class RoutingTable(TableStruct, frozen=True, kw_only=True):
     priority_header: str = "x-headrace-priority"
     paths: tuple[str, ...] = ()
     widen_after: float | None = None
+    measure_round_trips: bool = False
