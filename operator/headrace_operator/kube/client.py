@@ -62,11 +62,24 @@ class NotLeading(Exception):
 class KubeClient:
     """One API server. Thread-safe; each call raises KubeFault, writes also NotLeading."""
 
-    def __init__(self, api: client.ApiClient, name: str, may_write: Callable[[], bool] = lambda: True) -> None:
-        """name: the cluster's, for messages. may_write: asked before every write."""
+    def __init__(
+        self,
+        api: client.ApiClient,
+        name: str,
+        may_write: Callable[[], bool] = lambda: True,
+        *,
+        timeout: tuple[float, float] = TIMEOUT,
+    ) -> None:
+        """name: the cluster's, for messages. may_write: asked before every write. timeout: see TIMEOUT."""
         self.name = name
         self.may_write = may_write
         self._api = api
+        self._timeout = timeout
+
+    @property
+    def settings(self) -> client.Configuration:
+        """Address, TLS and credentials, for those who must speak to the same server in another way (watches)."""
+        return self._api.configuration
 
     def get(self, path: str) -> Json:
         """The object at a path such as ``/api/v1/namespaces/a/configmaps/b``."""
@@ -135,7 +148,7 @@ class KubeClient:
                 body=body,
                 auth_settings=["BearerToken"],
             )
-            answer = self._api.call_api(*serialized, _request_timeout=TIMEOUT)
+            answer = self._api.call_api(*serialized, _request_timeout=self._timeout)
             data: bytes = answer.read()
         except ApiException as error:
             raise KubeFault(error.status or 0, str(error.reason or ""), _first_line(error.reason)) from None
@@ -163,6 +176,7 @@ def connect(
     kubeconfig: str | None = None,
     context: str | None = None,
     may_write: Callable[[], bool] = lambda: True,
+    timeout: tuple[float, float] = TIMEOUT,
 ) -> KubeClient:
     """The client of the cluster this runs in; outside of one that of a kubeconfig (its path, or kubectl's rules).
 
@@ -182,16 +196,21 @@ def connect(
         raise EnvironmentFailed(
             f"no cluster: {_first_line(error)}; right would be a pod's service account, KUBECONFIG, or --kubeconfig"
         ) from error
-    return client_of(settings, name, may_write)
+    return client_of(settings, name, may_write, timeout=timeout)
 
 
 def client_of(
-    settings: client.Configuration, name: str, may_write: Callable[[], bool] = lambda: True, *, connections: int = 16
+    settings: client.Configuration,
+    name: str,
+    may_write: Callable[[], bool] = lambda: True,
+    *,
+    connections: int = 16,
+    timeout: tuple[float, float] = TIMEOUT,
 ) -> KubeClient:
     """A client with these settings. The library never tries again by itself: whoever calls knows whether to."""
     settings.retries = False
     settings.connection_pool_maxsize = connections
-    return KubeClient(client.ApiClient(settings), name, may_write)
+    return KubeClient(client.ApiClient(settings), name, may_write, timeout=timeout)
 
 
 def _first_line(text: object) -> str:
