@@ -32,7 +32,7 @@ from headrace_operator.publisher.standalone import EventNote, StandalonePublishe
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.snapshot.signals import Signals, SignalStatus
-from headrace_operator.store.directory import Resources
+from headrace_operator.store.resources import Resources
 
 log = logging.getLogger(__name__)
 

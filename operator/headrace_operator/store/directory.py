@@ -10,49 +10,22 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
-from headrace_api.base import resource_id
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_operator.store.faults import ResourceKey
 from headrace_operator.store.manifests import SUFFIXES, Manifests, read_manifests
+from headrace_operator.store.resources import Resource, ResourceName, Resources, name_of, spec_json
 from headrace_operator.store.yaml_nodes import MAX_FILE_BYTES
 
 # A file that is half written may still be valid: what changed must stand still this long, looked at so often.
 SETTLE_SECONDS: Final = 0.05
 SETTLE_LOOKS: Final = 10
-Resource = InferenceEngine | RoutingPolicy
-
-
-class ResourceName(NamedTuple):
-    """Kind and ``namespace/name``."""
-
-    kind: str
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """All resources in force.
-
-    faults: what is wrong with files, one line each. refused: why a resource's latest edit is not in force.
-    complete: nothing was refused or kept, so that what is missing here is really gone.
-    """
-
-    engines: tuple[InferenceEngine, ...] = ()
-    policies: tuple[RoutingPolicy, ...] = ()
-    faults: tuple[str, ...] = ()
-    refused: Mapping[ResourceName, str] = field(default_factory=dict)
-    complete: bool = False
-
-    def all(self) -> tuple[Resource, ...]:
-        """Engines and policies."""
-        return (*self.engines, *self.policies)
 
 
 class _Seen(NamedTuple):
@@ -167,16 +140,6 @@ class DirectoryStore:
         self._generations[name] = generation
         metadata = msgspec.structs.replace(resource.metadata, generation=generation.number)
         return msgspec.structs.replace(resource, metadata=metadata)
-
-
-def name_of(resource: Resource) -> ResourceName:
-    """Kind and id of a resource."""
-    return ResourceName(resource.kind, resource_id(resource.metadata))
-
-
-def spec_json(spec: msgspec.Struct) -> bytes:
-    """The spec in one form that can be compared, also with one that was read back from YAML."""
-    return msgspec.json.encode(spec, order="deterministic")
 
 
 def manifest_files(directory: Path) -> list[Path]:

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from headrace_operator.store.directory import Generation, ResourceName, spec_json
+from headrace_operator.store.directory import Generation
 from headrace_operator.store.manifests import KINDS
+from headrace_operator.store.resources import ResourceName, spec_json
 
 
 def stored_generations(stored: Iterable[tuple[str, str, int, object]]) -> dict[ResourceName, Generation]:

@@ -23,7 +23,7 @@ from headrace_operator.loader.source import ScrapeSettings
 from headrace_operator.publisher.standalone import StandalonePublisher
 from headrace_operator.publisher.state import StateIdentity
 from headrace_operator.snapshot.signals import SignalStatus
-from headrace_operator.store.directory import Resources
+from headrace_operator.store.resources import Resources
 from support.engine_manifests import engine, policy
 
 GOOD = Resources(engines=(engine("a"), engine("b")), policies=(policy(),), complete=True)

@@ -21,7 +21,7 @@ from headrace_operator.publisher import files, standalone, tables
 from headrace_operator.publisher.records import read_memory, recorded_revisions
 from headrace_operator.publisher.standalone import StandalonePublisher
 from headrace_operator.publisher.state import read_events, read_statuses, start_term
-from headrace_operator.store.directory import Resources
+from headrace_operator.store.resources import Resources
 from support.engine_manifests import engine, policy
 from support.operator_process import condition, stamps, status, weights
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from headrace_operator.store.directory import DirectoryStore, ResourceName, Resources
+from headrace_operator.store.directory import DirectoryStore
 from headrace_operator.store.generations import stored_generations
+from headrace_operator.store.resources import ResourceName, Resources
 from support.engine_manifests import engine_dict, policy_dict
 
 URL = "http://127.0.0.1:1"
