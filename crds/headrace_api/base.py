@@ -17,6 +17,7 @@ API_VERSION: Final = "headrace.dev/v1alpha1"
 
 # Policies' names become label values, engines' names parts of one-line sentences: both need names of this length.
 MAX_RESOURCE_NAME: Final = 63
+MAX_EDITOR: Final = 84
 
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
@@ -131,6 +132,8 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resource_version: Annotated[str, Meta(max_length=128)] = ""
     labels: Annotated[dict[LabelKey, LabelValue], Meta(max_length=256)] = {}
     annotations: Annotated[dict[LabelKey, Annotated[str, Meta(max_length=262_144)]], Meta(max_length=256)] = {}
+    # Not the API server's: who edited the spec or the labels last, as the store makes out ("kubectl edit").
+    editor: Annotated[str, Meta(max_length=MAX_EDITOR)] = ""
 
 
 def resource_id(metadata: Metadata) -> str:

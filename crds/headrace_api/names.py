@@ -31,6 +31,9 @@ ANNOTATION_FREEZE_UNTIL: Final = "headrace.dev/freeze-until"
 ANNOTATION_DRAIN_UNTIL: Final = "headrace.dev/drain-until"
 ANNOTATION_WHY: Final = "headrace.dev/why"
 
+# Left on a resource by whatever takes it out of Git; history names it beside the editor.
+ANNOTATION_GIT_REVISION: Final = "headrace.dev/git-revision"
+
 # Condition types.
 READY: Final = "Ready"
 RECONCILING: Final = "Reconciling"

@@ -28,6 +28,7 @@ from headrace_operator.decision.publication import (
 )
 from headrace_operator.decision.status.audit import published, signal_lines, with_history
 from headrace_operator.decision.status.conditions import merged, status_of
+from headrace_operator.decision.status.editors import edits
 from headrace_operator.decision.status.events import BREAK_GLASS, Event, condition_events, engine_events
 from headrace_operator.decision.status.findings import Facts, findings, kept
 from headrace_operator.decision.tables.carry import same_weights
@@ -196,6 +197,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
             before=before,
             at=current.at,
             causes=causes,
+            edits=_edits(current, book, policy, causes) if causes or not before else "",
             sentences=why(book, policy, relief) if moved else old.why,
         )
         if status.history != old.history:
@@ -291,6 +293,11 @@ def _causes(current: _Round, book: Book, policy: PolicyState, stood: bool) -> Ca
         return {key: flow for key, flow in shares_of(solution).items() if key[0].policy == policy.id}
 
     return attribute(current.memory.published, current.snapshot, flows)
+
+
+def _edits(current: _Round, book: Book, policy: PolicyState, causes: Causes) -> str:
+    """Who edited what, as far as that is a cause."""
+    return edits(current.memory.published, current.snapshot, policy, _concerned(book, policy.id), causes)
 
 
 def _shedding(outcomes: Mapping[tuple[str, ...], Outcome]) -> tuple[str, ...]:

@@ -97,6 +97,7 @@ def _state(
         alive=signal.alive is not False,
         state="Draining" if drained else engine.spec.state,
         message=_drain_message(engine, drain, drained),
+        editor=engine.metadata.editor,
         penalty=_factor(name, "penalty", signal.penalty, notes),
         ramp=_factor(name, "ramp", signal.ramp, notes),
         trim=_factor(name, "trim", signal.trim, notes),

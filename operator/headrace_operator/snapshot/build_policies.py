@@ -67,6 +67,7 @@ def policy_states(
             spec=policy.spec,
             frozen=freeze.holds,
             message=f"frozen {freeze.message}" if freeze.holds else freeze.note,
+            editor=policy.metadata.editor,
         )
         served = served_names(state, selected_engines(state, engines))
         states.append(msgspec.structs.replace(state, served=served))

@@ -37,7 +37,7 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
     ready: replicas, the hard capacity C_j. penalty, ramp, trim, staleness: factors of the soft capacity c_j.
     hit_share: measured prefix-hit share, 0 where unknown. background: work on it that is not ours, replica-s/s.
     alive: False once liveness is known to be lost. state: the spec's, or Draining by annotation (message says which
-    and why).
+    and why). editor: of the spec or the labels that stand, "" where unknown.
     """
 
     id: str
@@ -48,6 +48,7 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
     alive: bool = True
     state: Literal["Active", "Draining", "Disabled"] = "Active"
     message: str = ""
+    editor: str = ""
     penalty: Factor = Factor(value=1.0)
     ramp: Factor = Factor(value=1.0)
     trim: Factor = Factor(value=1.0)
@@ -60,7 +61,8 @@ class PolicyState(SnapshotStruct, frozen=True, kw_only=True):
     """One policy: identity and spec. frozen: its last table stays (break-glass).
 
     served: (base model, served name) of everything it rules, adapters of the selected engines included. conflicts:
-    (front-end, model, policy id) where an older Enforce policy rules instead. message: what break-glass says.
+    (front-end, model, policy id) where an older Enforce policy rules instead. message: what break-glass says. editor:
+    of the spec that stands, "" where unknown.
     """
 
     id: str
@@ -72,6 +74,7 @@ class PolicyState(SnapshotStruct, frozen=True, kw_only=True):
     served: tuple[tuple[str, str], ...] = ()
     conflicts: tuple[tuple[str, str, str], ...] = ()
     message: str = ""
+    editor: str = ""
 
 
 class SourceDemand(SnapshotStruct, frozen=True, kw_only=True):

@@ -71,10 +71,10 @@ def _hash(tables: Sequence[RoutingTable]) -> str:
     return hashes[0] if len(hashes) == 1 else sha256("".join(hashes).encode()).hexdigest()
 
 
-def history_line(at: str, revision: int, causes: Causes, changes: Sequence[str]) -> str:
-    """One change: when, which revision, causes in percent, the largest changes."""
+def history_line(at: str, revision: int, causes: Causes, changes: Sequence[str], edits: str = "") -> str:
+    """One change: when, which revision, causes in percent, who edited what, the largest changes."""
     why = ", ".join(f"{cause} {share} %" for cause, share in causes) or "first weights"
-    head = f"{at} rev {revision}: {why}"
+    head = f"{at} rev {revision}: {why}" + (f" ({edits})" if edits else "")
     room = MAX_HISTORY_TEXT - len(head) - 2
     return clip(f"{head}; {fitted(list(changes), room, '; ')}" if changes else head, MAX_HISTORY_TEXT)
 
@@ -129,6 +129,7 @@ def published(
     before: Sequence[RoutingTable],
     at: str,
     causes: Causes,
+    edits: str,
     sentences: tuple[str, ...],
 ) -> PolicyStatus:
     """Status after a publication: all parts anew, and a line of history where weights changed."""
@@ -140,5 +141,5 @@ def published(
         summary=summary_of(book, policy, tables, at if changes else old.summary.changed or ""),
         weights=weight_lines(tables),
         why=sentences,
-        history=with_history(old, history_line(at, revision, causes, changes)) if changes else old.history,
+        history=with_history(old, history_line(at, revision, causes, changes, edits)) if changes else old.history,
     )
