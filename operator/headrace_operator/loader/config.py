@@ -6,25 +6,16 @@ resources, so that nobody can make the operator send something elsewhere. Must n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Final, get_args, get_type_hints
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
 from headrace_api.base import LabelName
 from headrace_api.engine import Url
-from headrace_api.units import Duration, Quantity, number, seconds
+from headrace_api.units import Duration, Quantity, seconds
 from headrace_operator.estimators.penalty import PenaltyRules
-from headrace_operator.estimators.replica import Signal
-
-SIGNALS: Final = frozenset(name for part in get_args(Signal) for name in get_args(part))
-
-
-class ConfigStruct(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, omit_defaults=True
-):
-    """Base of the configuration: camelCase, unknown fields refused."""
+from headrace_operator.loader.config_base import ConfigStruct
+from headrace_operator.loader.config_places import ClusterConfig, LeaderElection, MetricSource, ServiceAddress
 
 
 class ScrapeConfig(ConfigStruct, frozen=True, kw_only=True):
@@ -37,10 +28,17 @@ class ScrapeConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class RoutersConfig(ConfigStruct, frozen=True, kw_only=True):
-    """All routers of one front-end: whose metrics are its demand. urls: their admin addresses."""
+    """All routers of one front-end: whose metrics are its demand.
+
+    urls: their admin addresses. service: the Service of their admin ports, whose endpoints are all of them. Neither:
+    those that the metric source finds up. source: a metric source (none: the configuration's ``defaultSource``), or
+    "scrape" for the routers' own pages.
+    """
 
     frontend: LabelName
-    urls: Annotated[tuple[Url, ...], Meta(min_length=1, max_length=1024)]
+    urls: Annotated[tuple[Url, ...], Meta(max_length=1024)] = ()
+    service: ServiceAddress | None = None
+    source: LabelName | None = None
 
 
 class LivenessConfig(ConfigStruct, frozen=True, kw_only=True):
@@ -103,10 +101,19 @@ class MetricNames(ConfigStruct, frozen=True, kw_only=True):
 
 
 class OperatorConfig(ConfigStruct, frozen=True, kw_only=True):
-    """The whole configuration; every part has a default."""
+    """The whole configuration; every part has a default.
+
+    default_source: the metric source of engines and routers that name none; without it their own pages are read.
+    watch_namespaces: none means all.
+    """
 
     tick: Duration = "5s"
     scrape: ScrapeConfig = ScrapeConfig()
+    metric_sources: Annotated[tuple[MetricSource, ...], Meta(max_length=64)] = ()
+    default_source: LabelName | None = None
+    clusters: Annotated[tuple[ClusterConfig, ...], Meta(max_length=256)] = ()
+    watch_namespaces: Annotated[tuple[LabelName, ...], Meta(max_length=1024)] = ()
+    leader_election: LeaderElection = LeaderElection()
     routers: Annotated[tuple[RoutersConfig, ...], Meta(max_length=1024)] = ()
     liveness: LivenessConfig = LivenessConfig()
     penalty: PenaltyConfig = PenaltyConfig()
@@ -115,101 +122,10 @@ class OperatorConfig(ConfigStruct, frozen=True, kw_only=True):
     metric_names: Annotated[tuple[MetricNames, ...], Meta(max_length=256)] = ()
     records: Annotated[int, Meta(ge=1, le=4096)] = 64
 
+    def source_of(self, named: str | None) -> str:
+        """The metric source to read from, by what an engine or a front-end's routers name; empty: their own pages.
 
-def parse_config(data: object, file: str) -> OperatorConfig | tuple[str, ...]:
-    """The configuration out of parsed YAML, or every fault in it, one line each: file, field, value, what is right."""
-    faults = list(_faults(data, OperatorConfig, file, ""))
-    if faults:
-        return tuple(faults)
-    config = msgspec.convert(data if data is not None else {}, OperatorConfig)
-    faults = list(_crossed(config, file))
-    return tuple(faults) if faults else config
-
-
-def _faults(data: object, kind: type[ConfigStruct], file: str, at: str) -> list[str]:
-    """Faults field by field: one bad value hides no other."""
-    where = f"{file}: {at}" if at else f"{file}: the file"
-    if data is None:
-        return []
-    if not isinstance(data, Mapping):
-        return [f"{where}: {_shown(data)} is not a mapping; right would be fields such as {_example(kind)}"]
-    hints = get_type_hints(kind, include_extras=True)
-    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    found = [
-        f"{file}: {_path(at, str(name))}: unknown field; right would be one of {', '.join(sorted(fields))}"
-        for name in data
-        if name not in fields
-    ]
-    for name, field in fields.items():
-        if name not in data:
-            if field.required:
-                found.append(f"{file}: {_path(at, name)}: missing; it is required")
-            continue
-        found.extend(_field_faults(data[name], hints[field.name], file, _path(at, name)))
-    return found
-
-
-def _field_faults(value: object, hint: Any, file: str, path: str) -> list[str]:
-    if isinstance(hint, type) and issubclass(hint, ConfigStruct):
-        return _faults(value, hint, file, path)
-    item = _item_struct(hint)
-    if item is not None and isinstance(value, list):
-        found = [fault for index, entry in enumerate(value) for fault in _faults(entry, item, file, f"{path}[{index}]")]
-        if found:
-            return found
-    try:
-        msgspec.convert(value, hint)
-    except msgspec.ValidationError as error:
-        return [f"{file}: {path}: {_shown(value)}: {str(error).replace('`', '')}"]
-    return []
-
-
-def _item_struct(hint: Any) -> type[ConfigStruct] | None:
-    for part in get_args(hint):
-        for inner in (part, *get_args(part)):
-            if isinstance(inner, type) and issubclass(inner, ConfigStruct):
-                return inner
-    return None
-
-
-def _crossed(config: OperatorConfig, file: str) -> list[str]:
-    """Values that are right one by one and impossible together (case CRD-04)."""
-    found: list[str] = []
-    if not 0.1 <= seconds(config.tick) <= 300:
-        found.append(f"{file}: tick: {config.tick!r}: right would be 100ms to 5m")
-    if not 0.1 <= seconds(config.scrape.interval) <= 300:
-        found.append(f"{file}: scrape.interval: {config.scrape.interval!r}: right would be 100ms to 5m")
-    if not 0 < seconds(config.scrape.timeout) <= 30:
-        found.append(f"{file}: scrape.timeout: {config.scrape.timeout!r}: right would be above 0s and up to 30s")
-    if not 1024 <= number(config.scrape.max_page) <= 2**28:
-        found.append(f"{file}: scrape.maxPage: {config.scrape.max_page!r}: right would be 1Ki to 256Mi")
-    if config.penalty.exit_percent >= config.penalty.enter_percent:
-        found.append(
-            f"{file}: penalty.exitPercent: {config.penalty.exit_percent}: right would be less than"
-            f" enterPercent ({config.penalty.enter_percent})"
-        )
-    if not 1 <= seconds(config.penalty.window) <= 3600:
-        found.append(f"{file}: penalty.window: {config.penalty.window!r}: right would be 1s to 1h")
-    frontends = [entry.frontend for entry in config.routers]
-    found.extend(
-        f"{file}: routers: front-end {name!r} stands twice; right would be one entry with all its urls"
-        for name in sorted({name for name in frontends if frontends.count(name) > 1})
-    )
-    for index, names in enumerate(config.metric_names):
-        if names.signal not in SIGNALS:
-            right = ", ".join(sorted(SIGNALS))
-            found.append(f"{file}: metricNames[{index}].signal: {names.signal!r}: right would be one of {right}")
-    return found
-
-
-def _path(at: str, name: str) -> str:
-    return f"{at}.{name}" if at else name
-
-
-def _example(kind: type[ConfigStruct]) -> str:
-    return ", ".join(field.encode_name for field in msgspec.structs.fields(kind)[:3])
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:79] + "…"
+        A name that is not configured means their own pages too: they are there to be read, whoever mistyped.
+        """
+        wanted = named or self.default_source or ""
+        return wanted if any(source.name == wanted for source in self.metric_sources) else ""

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from headrace_api.commands import InputError
-from headrace_operator.loader.config import OperatorConfig, parse_config
+from headrace_operator.loader.config import OperatorConfig
+from headrace_operator.loader.config_check import parse_config
 
 MAX_FILE: Final = 2**20
 

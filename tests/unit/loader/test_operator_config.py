@@ -51,7 +51,7 @@ def test_an_empty_file_is_all_defaults(data: bytes) -> None:
         pytest.param("tikc: 1s", ["c: tikc: unknown field; right would be one of"], id="unknown field"),
         pytest.param("[]", ["c: the file: [] is not a mapping"], id="a list"),
         pytest.param("scrape: 3", ["c: scrape: 3 is not a mapping"], id="a number for a mapping"),
-        pytest.param("routers: [{urls: []}]", ["routers[0].frontend: missing", "routers[0].urls: []"], id="two in one"),
+        pytest.param("routers: [{port: 7}]", ["routers[0].port: unknown", "routers[0].frontend: missing"], id="two"),
         pytest.param("routers: 7", ["c: routers: 7"], id="no list"),
         pytest.param(
             "routers: [{frontend: a, urls: ['http://x']}, {frontend: a, urls: ['http://y']}]",
@@ -114,3 +114,123 @@ def test_a_wrong_file_at_start_is_refused(tmp_path: Path) -> None:
 
 def test_without_a_file() -> None:
     assert ConfigFile(None).look().config == OperatorConfig()
+
+
+CLUSTER = b"""
+metricSources:
+- name: gpu-use1
+  url: https://prometheus.gpu-use1.example/prom
+  timeout: 3s
+  tenant: {value: llm}
+  auth: {basic: {username: headrace, passwordFile: /etc/headrace/secrets/prometheus/password}}
+  caFile: /etc/headrace/secrets/prometheus/ca.crt
+  matchers: {cluster: gpu-use1}
+- {name: local, url: "http://prometheus.monitoring:9090", auth: {bearerTokenFile: /etc/headrace/token}}
+defaultSource: local
+clusters:
+- {name: eu, kubeconfigFile: /etc/headrace/clusters/eu/kubeconfig}
+routers:
+- {frontend: fe-a, service: {namespace: inference, name: headrace-router-fe-a, port: 9090}}
+- {frontend: fe-b, source: scrape, urls: ["http://127.0.0.1:9101"]}
+- {frontend: fe-c}
+watchNamespaces: [inference, batch]
+leaderElection: {leaseDuration: 20s}
+"""
+
+
+def test_the_places_of_a_cluster() -> None:
+    config = read_config(CLUSTER, "c.yaml")
+    assert isinstance(config, OperatorConfig), config
+    assert [source.name for source in config.metric_sources] == ["gpu-use1", "local"]
+    assert config.clusters[0].kubeconfig_file == "/etc/headrace/clusters/eu/kubeconfig"
+    service = config.routers[0].service
+    assert service is not None
+    assert service.key == "inference/headrace-router-fe-a:9090"
+    assert config.watch_namespaces == ("inference", "batch")
+    assert (config.leader_election.lease_duration, config.leader_election.renew_deadline) == ("20s", "10s")
+
+
+@pytest.mark.parametrize(
+    ("named", "source"),
+    [
+        pytest.param("gpu-use1", "gpu-use1", id="named"),
+        pytest.param(None, "local", id="the default"),
+        pytest.param("scrape", "", id="own pages although there is a default"),
+        pytest.param("elsewhere", "", id="a name that is not configured"),
+    ],
+)
+def test_which_source_is_read(named: str | None, source: str) -> None:
+    config = read_config(CLUSTER, "c.yaml")
+    assert isinstance(config, OperatorConfig)
+    assert config.source_of(named) == source
+
+
+def test_without_a_default_own_pages_are_read() -> None:
+    config = read_config(b"metricSources: [{name: a, url: 'http://a:9090'}]", "c")
+    assert isinstance(config, OperatorConfig)
+    assert config.source_of(None) == ""
+    assert config.source_of("a") == "a"
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        pytest.param("metricSources: [{name: scrape, url: 'http://a'}]", "means engines' own pages", id="reserved"),
+        pytest.param(
+            "metricSources: [{name: a, url: 'http://a'}, {name: a, url: 'http://b'}]", "name 'a' stands twice", id="two"
+        ),
+        pytest.param("metricSources: [{name: a, url: 'a:9090'}]", "metricSources[0].url: 'a:9090'", id="no scheme"),
+        pytest.param(
+            "metricSources: [{name: a, url: 'http://a', auth: {}}]", "metricSources[0].auth: right", id="auth"
+        ),
+        pytest.param(
+            "metricSources: [{name: a, url: 'http://a', auth: {bearerTokenFile: /a,"
+            " basic: {username: u, passwordFile: /b}}}]",
+            "metricSources[0].auth: right would be one of",
+            id="both kinds of auth",
+        ),
+        pytest.param("metricSources: [{name: a, url: 'http://a', caFile: ca.crt}]", "caFile: 'ca.crt'", id="relative"),
+        pytest.param(
+            "metricSources: [{name: a, url: 'http://a', tenant: {value: \"a\\nHost: b\"}}]", "tenant.value", id="header"
+        ),
+        pytest.param("metricSources: [{name: a, url: 'http://a', maxAnswer: 1}]", "maxAnswer: 1", id="answer"),
+        pytest.param("metricSources: [{name: a, url: 'http://a', timeout: 5m}]", "timeout: '5m'", id="timeout"),
+        pytest.param("defaultSource: b", "defaultSource: 'b': no such metric source", id="default"),
+        pytest.param(
+            "routers: [{frontend: a}]", "routers[0].urls: missing; right would be urls, service", id="routers"
+        ),
+        pytest.param(
+            "routers: [{frontend: a, urls: ['http://x'], service: {namespace: n, name: s, port: 1}}]",
+            "urls and service",
+            id="both",
+        ),
+        pytest.param("routers: [{frontend: a, urls: ['http://x'], source: z}]", "source: 'z'", id="routers' source"),
+        pytest.param("clusters: [{name: local, kubeconfigFile: /a}]", "'local' is the operator's own", id="local"),
+        pytest.param("clusters: [{name: a}]", "clusters[0].kubeconfigFile: missing", id="no kubeconfig"),
+        pytest.param("watchNamespaces: [a, a]", "watchNamespaces: 'a' stands twice", id="namespace"),
+        pytest.param("leaderElection: {renewDeadline: 15s}", "each shorter than the next", id="deadline"),
+        pytest.param("leaderElection: {leaseDuration: 10500ms}", "whole seconds", id="lease"),
+    ],
+)
+def test_faults_of_places(text: str, fault: str) -> None:
+    found = read_config(text.encode(), "c")
+    assert not isinstance(found, OperatorConfig)
+    assert fault in " ".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "metricSources: [{name: a, url: 'http://user:canary@a'}]",
+        "metricSources: [{name: a, url: 'http://a', auth: {bearerTokenFile: canary}}]",
+        "metricSources: [{name: a, url: 'http://a', auth: canary}]",
+        "metricSources: [{name: a, url: 'http://a', auth: {basic: {username: u, passwordFile: canary}}}]",
+        "metricSources: [{name: a, url: 'http://a', tenant: canary}]",
+        "clusters: [{name: a, kubeconfigFile: canary}]",
+        "routers: [{frontend: a, urls: ['http://user:canary@x']}]",
+    ],
+)
+def test_a_secret_in_the_wrong_place_is_not_repeated(text: str) -> None:
+    found = read_config(text.encode(), "c")
+    assert not isinstance(found, OperatorConfig)
+    assert "canary" not in " ".join(found)
