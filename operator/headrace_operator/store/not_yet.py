@@ -25,7 +25,6 @@ class NotYet:
 
 
 NOT_YET: Final = (
-    NotYet("InferenceEngine", ("spec", "endpoints", "service"), "no cluster is read, only urls are used"),
     NotYet("InferenceEngine", ("spec", "endpoints", "tls", "caFrom"), "the system's certificate authorities decide"),
     NotYet("InferenceEngine", ("spec", "endpoints", "auth"), "the client's own Authorization header is passed on"),
     NotYet("InferenceEngine", ("spec", "metrics", "source"), "the engine's own metrics pages are read"),

@@ -21,7 +21,16 @@ from headrace_router.core.slots import slot_of
 # Candidates written down; a table may hold thousands.
 MOST_SHOWN: Final = 200
 
-State = Literal["open", "at its limit", "full by its own word", "ejected", "trial due", "not ready", "no address"]
+State = Literal[
+    "open",
+    "at its limit",
+    "full by its own word",
+    "ejected",
+    "trial due",
+    "not ready",
+    "no ready endpoint",
+    "no address",
+]
 
 
 class GuardRule(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
@@ -177,7 +186,7 @@ def _state(route: RouteView, now: float) -> State:
     engine = route.engine
     endpoints = engine.endpoints
     if not endpoints:
-        return "no address"
+        return "no ready endpoint" if engine.followed else "no address"
     if engine.full():
         return "at its limit"
     if any(endpoint.healthy(now) for endpoint in endpoints):

@@ -7,7 +7,7 @@ choose.py's business.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
@@ -33,7 +33,7 @@ class EngineView:
     """An engine under the tables in force: configuration beside its lasting state.
 
     limit: requests in flight that this process may have there (0: none). floor: least load bound without prices.
-    orders, turns: over its endpoints, None with fewer than two.
+    orders, turns: over its endpoints, None with fewer than two. followed: its addresses are known from its Service.
     """
 
     __slots__ = (
@@ -41,6 +41,7 @@ class EngineView:
         "config",
         "endpoints",
         "floor",
+        "followed",
         "id",
         "in_flight_here",
         "limit",
@@ -52,8 +53,11 @@ class EngineView:
         "weighted",
     )
 
-    def __init__(self, config: TableEngine, state: EngineState, endpoints: tuple[EndpointState, ...]) -> None:
+    def __init__(
+        self, config: TableEngine, state: EngineState, endpoints: tuple[EndpointState, ...], followed: bool = False
+    ) -> None:
         self.config = config
+        self.followed = followed
         self.id = config.id
         self.name = config.id.rpartition("/")[2]
         self.state = state
@@ -66,6 +70,23 @@ class EngineView:
         self.turns: Turns | None = None
         self.pools: tuple[Pool, ...] = ()
         self.weighted = False
+
+    def replace(self, urls: Collection[str], phase: float) -> None:
+        """Other addresses under the same table: those that stay keep their state, and keys and turns go on."""
+        kept = {endpoint.url: endpoint for endpoint in self.endpoints}
+        out = _out(self.endpoints)
+        count = len(self.endpoints)
+        self.endpoints = self.state.endpoints = tuple(kept.get(url) or EndpointState(url) for url in sorted(set(urls)))
+        self.followed = True
+        ids = tuple(endpoint.url for endpoint in self.endpoints)
+        several = len(ids) > 1
+        self.orders = SlotOrders(ids, (1.0,) * len(ids)) if several else None
+        self.turns = succeed(ids, (1.0,) * len(ids), phase, self.turns) if several else None
+        for pool in self.pools:
+            pool.total += len(self.endpoints) - count
+            pool.out += _out(self.endpoints) - out
+        self.state.troubled = True
+        self.state.changed()
 
     def merge(self, other: EngineView) -> None:
         """The same engine in another policy's table: expectations add up, the stricter known limit holds."""
@@ -246,6 +267,10 @@ class ClassView:
         enough = [c for c in able if not c.config.max_model_len or c.config.max_model_len >= least]
         longest = max(c.config.max_model_len for c in able)
         return enough or [c for c in able if c.config.max_model_len == longest]
+
+
+def _out(endpoints: Sequence[EndpointState]) -> int:
+    return sum(endpoint.ejected for endpoint in endpoints)
 
 
 def _incapable(needs: frozenset[str], candidates: Sequence[RouteView]) -> Refusal:

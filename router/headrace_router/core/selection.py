@@ -154,7 +154,7 @@ class Selector:
         self.solve_interval = solve_interval
         self.default_full = default_full
         self.view = build_view(())
-        self._probe_order: list[tuple[str, EndpointState, bool]] = []
+        self._probe_order: list[tuple[str, EndpointState, bool]] | None = None
         self._probe_at = 0
         if view is not None:
             self.install(view)
@@ -175,8 +175,21 @@ class Selector:
                 pool.out += out
         for policy in view.policies:
             policy.configure()
-        self._probe_order = [(e.id, endpoint, e.weighted) for e in view.engines.values() for endpoint in e.endpoints]
+        self._probe_order = None
         self.view = view
+
+    def set_endpoints(self, engine: str, urls: Collection[str]) -> bool:
+        """An engine's addresses as its Service has them now, without a new table. Returns whether any came or went.
+
+        One that stays keeps its counts and health; requests on one that goes end there. None: the engine takes
+        nothing, the next in order does. Unknown engines are ignored.
+        """
+        known = self.view.engines.get(engine)
+        if known is None or (known.followed and [endpoint.url for endpoint in known.endpoints] == sorted(set(urls))):
+            return False
+        known.replace(urls, self.view.phase)
+        self._probe_order = None
+        return True
 
     def pick(self, request: RequestFacts, now: float) -> Pick | Refusal:
         """An engine and endpoint for one attempt, or why there is none. ``now``: monotonic seconds."""
@@ -251,6 +264,9 @@ class Selector:
         ones now and then, so that what no request reaches is known to be well before it is needed."""
         due: list[Probe] = []
         order = self._probe_order
+        if order is None:
+            engines = self.view.engines.values()
+            order = self._probe_order = [(e.id, endpoint, e.weighted) for e in engines for endpoint in e.endpoints]
         for _ in range(min(len(order), _PROBE_SCAN)):
             engine, endpoint, weighted = order[self._probe_at % len(order)]
             self._probe_at += 1

@@ -133,7 +133,8 @@ def build_view(
     Args:
         tables: in the order of preference: of two that rule one model the first does.
         previous: the view in force, whose states go on.
-        endpoints: urls of engines whose Service was resolved, by engine id; they go before the table's own.
+        endpoints: urls of engines whose Service is known, by engine id (none: no endpoint is ready); they stand
+            instead of the table's own. Those of a Service that isn't known now stay as they were.
         phase: this process's part of a turn, 0 to 1, so that processes don't march in step; kept from ``previous``.
     """
     return _Builder(tables, previous, endpoints, phase).build()
@@ -183,16 +184,20 @@ class _Builder:
     def _engine(self, config: TableEngine) -> None:
         known = self.engines.get(config.id)
         before = self.previous.engines.get(config.id) if self.previous is not None else None
-        urls = self.resolved.get(config.id) or config.urls
+        followed = config.service is not None and config.id in self.resolved
+        urls = self.resolved[config.id] if followed else config.urls
+        if not followed and before is not None and before.followed and before.config.service == config.service:
+            followed, urls = True, [endpoint.url for endpoint in before.endpoints]
         endpoints = self._endpoints(urls, before)
         state = before.state if before is not None else known.state if known is not None else EngineState(config.id)
-        engine = EngineView(config, state, endpoints)
+        engine = EngineView(config, state, endpoints, followed)
         if known is not None:
             engine.merge(known)
         if len(endpoints) > 1:
             ids = tuple(endpoint.url for endpoint in endpoints)
             weights = (1.0,) * len(ids)
-            engine.orders = self._orders_of(ids, weights)
+            orders = before.orders if before is not None else None
+            engine.orders = orders if orders is not None and orders.ids == ids else self._orders_of(ids, weights)
             engine.turns = succeed(ids, weights, self.phase, before.turns if before is not None else None)
         self.engines[config.id] = engine
 

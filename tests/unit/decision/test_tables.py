@@ -201,6 +201,7 @@ def test_rules_of_the_policy_in_base_units() -> None:
                 ejection={"max": "1m"},
                 paths=["/v1/score", "/v1/rerank"],
                 staleness={"widenAfter": "10m"},
+                network={"measured": True},
             )
         ],
     )
@@ -218,6 +219,8 @@ def test_rules_of_the_policy_in_base_units() -> None:
     assert (table.queue.max, table.queue.deadline, table.ejection.max) == (5, 3.0, 60.0)
     assert table.paths == ("/v1/rerank", "/v1/score")
     assert table.widen_after == 600.0
+    assert table.measure_round_trips
+    assert not table_of([engine("a")], [policy()]).measure_round_trips
 
 
 @pytest.mark.parametrize(

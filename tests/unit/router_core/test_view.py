@@ -85,7 +85,9 @@ def test_models_of_the_same_engines_share_a_pool() -> None:
 
 
 def test_resolved_services_go_before_urls() -> None:
-    view = build_view([make_table({"a": 10_000})], endpoints={"ns/a": ["http://10.0.0.2:1", "http://10.0.0.1:1"]})
+    service = {"name": "a", "namespace": "ns", "port": 8000}
+    table = make_table({"a": 10_000}, engines=[engine("a", service=service)])
+    view = build_view([table], endpoints={"ns/a": ["http://10.0.0.2:1", "http://10.0.0.1:1"]})
     assert [endpoint.url for endpoint in view.engines["ns/a"].endpoints] == ["http://10.0.0.1:1", "http://10.0.0.2:1"]
 
 

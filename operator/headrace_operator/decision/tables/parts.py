@@ -48,6 +48,7 @@ class PolicyParts(NamedTuple):
     priority_header: str
     paths: tuple[str, ...]
     widen_after: float | None
+    measure_round_trips: bool
 
 
 def policy_parts(spec: RoutingPolicySpec) -> PolicyParts:
@@ -90,6 +91,7 @@ def policy_parts(spec: RoutingPolicySpec) -> PolicyParts:
         priority_header=spec.protection.shedding.header,
         paths=tuple(sorted(spec.paths)),
         widen_after=None if spec.staleness.widen_after is None else seconds(spec.staleness.widen_after),
+        measure_round_trips=spec.network.measured,
     )
 
 
