@@ -17,6 +17,7 @@ class Endpoint(NamedTuple):
     """One pod behind a Service: host and port to connect to; zone, node and pod where the slice names them.
 
     ready: takes new requests. A terminating pod is not ready, even while it still serves old ones.
+    terminating: the pod is being deleted on somebody's word; one that is merely not ready is not.
     """
 
     host: str
@@ -25,6 +26,7 @@ class Endpoint(NamedTuple):
     zone: str = ""
     node: str = ""
     pod: str = ""
+    terminating: bool = False
 
     @property
     def url(self) -> str:
@@ -65,7 +67,8 @@ def read_endpoints(
 def _endpoints(entry: Mapping[str, Any], port: int) -> Iterable[Endpoint]:
     conditions = _mapping(entry.get("conditions"))
     # Absent means ready (the EndpointSlice API), and a terminating pod takes nothing new.
-    ready = conditions.get("ready") is not False and conditions.get("terminating") is not True
+    terminating = conditions.get("terminating") is True
+    ready = conditions.get("ready") is not False and not terminating
     addresses = [address for address in _list(entry.get("addresses")) if isinstance(address, str) and address]
     # All addresses of one endpoint are fungible; clients use the first (the EndpointSlice API).
     for address in addresses[:1]:
@@ -76,6 +79,7 @@ def _endpoints(entry: Mapping[str, Any], port: int) -> Iterable[Endpoint]:
             zone=_text(entry.get("zone")),
             node=_text(entry.get("nodeName")),
             pod=_text(_mapping(entry.get("targetRef")).get("name")),
+            terminating=terminating,
         )
 
 
