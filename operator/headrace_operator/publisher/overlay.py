@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from headrace_api.names import PUBLISHED, READY, STALLED
-from headrace_api.status import MAX_CONDITIONS, MAX_MESSAGE, Condition, PolicyStatus, clip
+from headrace_api.status import MAX_CONDITIONS, MAX_MESSAGE, Condition, EngineStatus, PolicyStatus, clip
 
 
 def laid_over(
@@ -58,3 +58,28 @@ def _dated(condition: Condition, old: Condition | None, at: str, generation: int
     same = old is not None and old.status == condition.status
     since = old.last_transition_time if old is not None and same else at
     return msgspec.structs.replace(condition, last_transition_time=since, observed_generation=generation)
+
+
+def rejected_policy(generation: int, fault: str, previous: PolicyStatus | None, at: str) -> PolicyStatus:
+    """The status of a policy whose spec never was in force: accepted by the API, refused by us for ``fault``."""
+    old = previous or PolicyStatus()
+    return msgspec.structs.replace(
+        old, observed_generation=generation, conditions=_rejected(generation, fault, old.conditions, at)
+    )
+
+
+def rejected_engine(generation: int, fault: str, previous: EngineStatus | None, at: str) -> EngineStatus:
+    """The same of an engine."""
+    old = previous or EngineStatus()
+    return msgspec.structs.replace(
+        old, observed_generation=generation, conditions=_rejected(generation, fault, old.conditions, at)
+    )
+
+
+def _rejected(generation: int, fault: str, old: Sequence[Condition], at: str) -> tuple[Condition, ...]:
+    known = {condition.type: condition for condition in old}
+    found = (
+        _condition(READY, "False", "InvalidSpec", f"no valid spec yet: {fault}"),
+        _condition(STALLED, "True", "InvalidSpec", fault),
+    )
+    return tuple(_dated(one, known.get(one.type), at, generation) for one in found)

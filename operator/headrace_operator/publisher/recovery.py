@@ -26,9 +26,12 @@ class _Recorded(msgspec.Struct, frozen=True):
 
 
 def recovered(
-    state: Path, statuses: Mapping[str, PolicyStatus], tables: Sequence[RoutingTable]
+    state: Path | None, statuses: Mapping[str, PolicyStatus], tables: Sequence[RoutingTable]
 ) -> dict[str, PolicyStatus]:
-    """Statuses by policy id that know every table that stands; ``tables`` are sorted by policy."""
+    """Statuses by policy id that know every table that stands.
+
+    state: where records are kept, if they are. tables: sorted by policy.
+    """
     found = dict(statuses)
     behind: dict[str, list[RoutingTable]] = {}
     for name, group in groupby(tables, key=lambda table: f"{table.policy_namespace}/{table.policy}"):
@@ -38,7 +41,7 @@ def recovered(
     if not behind:
         return found
     oldest = min(_revision(found.get(name)) for name in behind)
-    for revision in recorded_revisions(state):
+    for revision in () if state is None else recorded_revisions(state):
         for name, status in _recorded(state, revision) if revision > oldest else ():
             newest = max((table.identity.revision for table in behind.get(name, [])), default=0)
             if _revision(found.get(name)) < status.summary.revision <= newest:
@@ -53,7 +56,9 @@ def _revision(status: PolicyStatus | None) -> int:
     return (status.summary if status is not None else PolicySummary()).revision
 
 
-def _recorded(state: Path, revision: int) -> tuple[tuple[str, PolicyStatus], ...]:
+def _recorded(state: Path | None, revision: int) -> tuple[tuple[str, PolicyStatus], ...]:
+    if state is None:
+        return ()
     try:
         return msgspec.json.decode((state / RECORDS / f"{revision}.json").read_bytes(), type=_Recorded).statuses
     except (OSError, msgspec.MsgspecError, UnicodeError):

@@ -10,22 +10,16 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from headrace_api.base import resource_id
+from headrace_api.base import Metadata, resource_id
 from headrace_api.engine import InferenceEngine, InferenceEngineSpec
 from headrace_api.policy import RoutingPolicy, RoutingPolicySpec
 from headrace_api.status import EngineStatus, PolicyStatus
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.files import Signature, remove, write_atomically
+from headrace_operator.publisher.ports import StatusKey
 from headrace_operator.publisher.state import STATUS, status_document, status_path
 
 QUIET_SECONDS: Final = 5.0
-
-
-class StatusKey(NamedTuple):
-    """Kind and ``namespace/name``."""
-
-    kind: str
-    id: str
 
 
 class _Said(NamedTuple):
@@ -56,6 +50,9 @@ class StatusDirectory:
         if key not in self._wanted or self._said.get(key) != said:
             self._said[key] = said
             self._wanted[key] = status_document(resource, generation, status)
+
+    def set_rejected(self, kind: str, metadata: Metadata, status: PolicyStatus | EngineStatus) -> None:
+        """Nothing: a file that never was right says so in the log, where people who edit files look."""
 
     def keep_only(self, keys: Collection[StatusKey]) -> None:
         """Remove the statuses of resources that are gone."""

@@ -9,26 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from headrace_api.table import RoutingTable
 from headrace_operator.publisher.configmap import configmap_manifest, is_ours, read_configmap
 from headrace_operator.publisher.files import Signature, remove, write_atomically
+from headrace_operator.publisher.places import Place, Refusal, TableKey, key_of
 from headrace_operator.publisher.state import RESERVED, table_files
-
-
-class TableKey(NamedTuple):
-    """Policy id and front-end."""
-
-    policy: str
-    frontend: str
-
-
-class Refusal(NamedTuple):
-    """Why a table does not stand: a condition's reason, and the sentence."""
-
-    reason: str
-    message: str
 
 
 @dataclass(slots=True)
@@ -36,11 +22,6 @@ class _Standing:
     table: RoutingTable
     path: Path
     signature: Signature
-
-
-def key_of(table: RoutingTable) -> TableKey:
-    """Whose table it is."""
-    return TableKey(f"{table.policy_namespace}/{table.policy}", table.frontend)
 
 
 class TableDirectory:
@@ -76,35 +57,38 @@ class TableDirectory:
         standing = self._standing.get(key)
         return None if standing is None else standing.path
 
-    def barred(self, names: Mapping[TableKey, str]) -> frozenset[TableKey]:
+    def barred(self, places: Mapping[TableKey, Place]) -> frozenset[TableKey]:
         """Whose place is not to be had now, so that nothing need be decided for it; ``refusals`` says why."""
         found = set()
-        for key, name in names.items():
-            refusal = self._refusal(key, self._state / key.policy.partition("/")[0] / f"{name}.yaml", False)
+        for key, place in places.items():
+            path = self._state / key.policy.partition("/")[0] / f"{place.name}.yaml"
+            refusal = self._refusal(key, path, False) if place.publishes else None
             if refusal is not None:
                 self.refusals[key] = refusal
                 found.add(key)
             else:
                 self.refusals.pop(key, None)
-        for key in self.refusals.keys() - names.keys():
+        for key in self.refusals.keys() - places.keys():
             del self.refusals[key]
         return frozenset(found)
 
-    def publish(self, tables: Iterable[RoutingTable], names: Mapping[TableKey, str]) -> tuple[RoutingTable, ...]:
-        """Write these tables; ``names``: the ConfigMap's name by key. Gives those that now stand."""
+    def publish(self, tables: Iterable[RoutingTable], places: Mapping[TableKey, Place]) -> tuple[RoutingTable, ...]:
+        """Write these tables, where none is wanted any more to where they stand. Gives those that now stand."""
         written = []
         for table in tables:
             key = key_of(table)
-            name = names.get(key)
-            if name is not None and self._write(key, table, self._state / table.policy_namespace / f"{name}.yaml"):
+            place = places.get(key)
+            path = self.path(key) if place is None else self._state / table.policy_namespace / f"{place.name}.yaml"
+            if path is not None and self._write(key, table, path):
                 written.append(table)
         return tuple(written)
 
-    def repair(self, names: Mapping[TableKey, str]) -> tuple[TableKey, ...]:
+    def repair(self, places: Mapping[TableKey, Place]) -> tuple[TableKey, ...]:
         """Write again what someone removed, changed, or wants under another name; gives what was written."""
         repaired = []
         for key, standing in list(self._standing.items()):
-            name = names.get(key, standing.path.stem)
+            place = places.get(key)
+            name = standing.path.stem if place is None or not place.publishes else place.name
             path = self._state / standing.table.policy_namespace / f"{name}.yaml"
             if path == standing.path and standing.signature.holds(path):
                 continue

@@ -16,6 +16,8 @@ from headrace_operator.decision.tables.encode import stamped
 from headrace_operator.publisher import files
 from headrace_operator.publisher.configmap import configmap_manifest, is_ours, load, read_configmap
 from headrace_operator.publisher.heartbeat import Heartbeat
+from headrace_operator.publisher.notes import EventNote
+from headrace_operator.publisher.places import Place, TableKey, table_places
 from headrace_operator.publisher.records import (
     Record,
     read_memory,
@@ -24,14 +26,14 @@ from headrace_operator.publisher.records import (
     write_memory,
     write_record,
 )
-from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, table_names
+from headrace_operator.publisher.standalone import StandalonePublisher
 from headrace_operator.publisher.state import StateIdentity, locked, read_events, read_tables, start_term
-from headrace_operator.publisher.tables import TableDirectory, TableKey
+from headrace_operator.publisher.tables import TableDirectory
 from headrace_operator.snapshot.model import Snapshot
 from support.engine_manifests import AT, STATUS, engine, policy, state_of
 
 KEY = TableKey("inf/chat", "fe-a")
-NAMES = {KEY: "headrace-chat-fe-a"}
+NAMES = {KEY: Place("headrace-chat-fe-a")}
 
 
 def table(revision: int = 1, weight: int = 10_000, frontend: str = "fe-a", name: str = "chat") -> RoutingTable:
@@ -218,15 +220,15 @@ def test_files_of_others_are_never_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("other", "names", "reason"),
     [
-        (table(name="second"), {TableKey("inf/second", "fe-a"): "headrace-chat-fe-a"}, "ConfigMapTaken"),
+        (table(name="second"), {TableKey("inf/second", "fe-a"): Place("headrace-chat-fe-a")}, "ConfigMapTaken"),
         (
             msgspec.structs.replace(table(), policy_namespace="status"),
-            {TableKey("status/chat", "fe-a"): "x"},
+            {TableKey("status/chat", "fe-a"): Place("x")},
             "NamespaceReserved",
         ),
     ],
 )
-def test_places_that_are_taken(tmp_path: Path, other: RoutingTable, names: dict[TableKey, str], reason: str) -> None:
+def test_places_that_are_taken(tmp_path: Path, other: RoutingTable, names: dict[TableKey, Place], reason: str) -> None:
     tables = TableDirectory(tmp_path)
     tables.publish([table()], NAMES)
     assert tables.publish([other], names) == ()
@@ -353,7 +355,7 @@ def test_unpublished_tables_show_in_status(tmp_path: Path) -> None:
     made = publisher(tmp_path)
     (tmp_path / "inf").mkdir()
     (tmp_path / "inf" / "headrace-chat-fe-a.yaml").write_text("kind: ConfigMap\n")
-    made.publish([table()], table_names([policy()]))
+    made.publish([table()], table_places([policy()]))
     made.policy_statuses["inf/chat"] = STATUS
     made.show_policies([policy(), policy("unknown")], {}, AT)
     made.flush(0.0)

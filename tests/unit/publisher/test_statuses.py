@@ -13,7 +13,8 @@ from headrace_operator.publisher import files
 from headrace_operator.publisher.engine_status import SignalView, engine_status
 from headrace_operator.publisher.events import MAX_EVENTS, event_name, with_event
 from headrace_operator.publisher.overlay import laid_over
-from headrace_operator.publisher.statuses import StatusDirectory, StatusKey
+from headrace_operator.publisher.ports import StatusKey
+from headrace_operator.publisher.statuses import StatusDirectory
 from headrace_operator.snapshot.model import EngineState
 from headrace_operator.snapshot.signals import Factor
 from support.engine_manifests import AT, STATUS, engine, policy, state_of
