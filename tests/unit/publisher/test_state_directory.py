@@ -199,7 +199,7 @@ def test_what_someone_did_to_a_table_is_mended_in_the_next_round(tmp_path: Path,
 def test_another_name_moves_the_table(tmp_path: Path) -> None:
     tables = TableDirectory(tmp_path)
     tables.publish([table()], NAMES)
-    assert tables.repair({KEY: "other"}) == (KEY,)
+    assert tables.repair({KEY: Place("other")}) == (KEY,)
     assert [path.name for path in (tmp_path / "inf").iterdir()] == ["other.yaml"]
 
 
