@@ -40,10 +40,21 @@ def kind() -> Path:
     return _program("kind", [], versions()["KIND"])
 
 
+def helm() -> Path:
+    """The helm program, of the release that its module pins."""
+    key = cache.content_hash([HERE / "steps" / "helm.sh", HERE / "helm"], versions()["KUBERNETES"])
+    return cache.part("helm", key, lambda place: step("helm.sh", place)) / "helm"
+
+
+def kubernetes() -> Path:
+    """All of Kubernetes in one program, which acts by the name it is called with, kubectl among them."""
+    return _program("kubernetes", [HERE / "kubernetes"], versions()["KUBERNETES"])
+
+
 def private_parts() -> Parts:
     """All parts for a machine that can pull no image."""
     programs = {
-        "kubernetes": _program("kubernetes", [HERE / "kubernetes"], versions()["KUBERNETES"]),
+        "kubernetes": kubernetes(),
         "coredns": _program("coredns", [HERE / "coredns"]),
         "pause": _program("pause", [HERE / "pause"]),
     }
