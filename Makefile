@@ -52,8 +52,9 @@ bench-pick: dev ## one pick of the router's selection core in microseconds, besi
 ## Work on it
 dev: $(VENV)/.dev ## the full development environment in .venv
 
-manifests: dev ## write the CRDs and the API reference anew from the types
+manifests: dev ## write anew what is made from the types and the chart: CRDs, API reference, values schema, kustomize bases
 	$(BIN)/python -m headrace_api.crd
+	$(BIN)/python hack/manifests/generate.py
 
 cluster-up: ## a real Kubernetes on this machine, for tests (hack/cluster/README.md); the first time it is compiled
 	hack/cluster/cluster.py up
