@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The test cluster's one interface: up, exec, load-image, down. README.md beside it tells how it works.
+"""The test cluster's one interface. README.md beside it tells how it works.
 
 Progress goes to standard error; ``up`` prints one line of JSON: name, how it was made, kubeconfig. It exits with 3, and
 a word on what is needed, where no cluster can be had.
@@ -16,12 +16,14 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 
 import images  # noqa: E402
 import kind  # noqa: E402
+import node  # noqa: E402
 import parts  # noqa: E402
 import private  # noqa: E402
 import record  # noqa: E402
@@ -31,16 +33,21 @@ GIVEN = "HEADRACE_E2E_KUBECONFIG"
 GIVEN_LOAD = "HEADRACE_E2E_LOAD_IMAGE"
 
 
-def up(name: str, owner: int | None) -> dict[str, str]:
-    """Have a cluster called ``name``: the one given by the environment, the one that runs already, or a new one."""
+def up(name: str, owner: int | None, beside: str = "") -> dict[str, str]:
+    """Have a cluster called ``name``: the one given by the environment, the one that runs already, or a new one.
+
+    ``beside`` another, it is one of its own, with its own CA, on the same Docker: their pods reach each other's nodes.
+    """
     if given := os.environ.get(GIVEN):
+        if beside:
+            raise parts.Unable(f"{GIVEN} names one cluster; none can be made beside it")
         return {"name": name, "how": "given", "kubeconfig": given}
     started = time.monotonic()
     with locked(record.home() / "lock"):
         sweep()
         cluster = record.find(name)
         if cluster is None:
-            cluster = _claim(name, owner)
+            cluster = _claim(name, owner, _running(beside) if beside else None)
         elif not cluster.ready:
             raise parts.Unable(f"process {cluster.maker.pid} is just making cluster {name}; choose another --name")
     if not cluster.ready:
@@ -53,17 +60,19 @@ def up(name: str, owner: int | None) -> dict[str, str]:
     return {"name": name, "how": cluster.how, "kubeconfig": str(cluster.kubeconfig)}
 
 
-def _claim(name: str, owner: int | None) -> record.Record:
+def _claim(name: str, owner: int | None, host: record.Record | None) -> record.Record:
     owning = None if owner is None else record.Process.of(owner)
     if owning and not owning.alive():
         raise parts.Unable(f"--owner {owner}: no such process")
     cluster = record.Record(name, "docker", record.Process.of(os.getpid()), owning)
+    if host:
+        cluster.beside, cluster.how, cluster.init = host.beside or host.name, host.how, host.init
     cluster.save()
     return cluster
 
 
 def _make(cluster: record.Record) -> None:
-    image, kubectl = kind.official_image(), None
+    image, kubectl = None if cluster.how == "private" else kind.official_image(), None
     if image is None:
         image, kubectl = _start_docker(cluster)
     kind.create(cluster, parts.kind(), image, kubectl)
@@ -75,6 +84,8 @@ def _start_docker(cluster: record.Record) -> tuple[str, Path]:
     """Start a Docker of our own with our node image; returns the image's name and kubectl."""
     private.check()
     made_of = parts.private_parts()
+    if cluster.beside:
+        return kind.import_node(cluster, made_of), made_of.kubernetes
     cluster.how, cluster.data = "private", str(record.data_folder(cluster.name))
     cluster.save()
     private.start(cluster)
@@ -83,8 +94,14 @@ def _start_docker(cluster: record.Record) -> tuple[str, Path]:
 
 def remove(cluster: record.Record) -> None:
     """Take a cluster down, whatever state it is in, and forget it."""
-    private.stop(cluster) if cluster.how == "private" else kind.delete(cluster)
+    if cluster.how == "private" and not cluster.beside:
+        private.stop(cluster)
+    elif cluster.how == "docker" or (cluster.init and cluster.init.alive()):
+        kind.delete(cluster)
     cluster.forget()
+    for other in record.every():
+        if other.beside == cluster.name:
+            remove(other)
 
 
 def sweep() -> None:
@@ -116,6 +133,36 @@ def load_image(name: str, image: str) -> None:
         kind.load(_running(name), image)
 
 
+def load(name: str, wanted: list[str]) -> None:
+    """Build what is not built of images of our own, and give the cluster's nodes what they don't have of them."""
+    for which in wanted:
+        if GIVEN in os.environ:
+            load_image(name, str(images.archive(which)))
+            continue
+        started = time.monotonic()
+        sent = sum(layer.stat().st_size for layer in node.give(_running(name), which))
+        took = time.monotonic() - started
+        sys.stderr.write(f"headrace: image {which}: {sent / 1e6:.0f} MB to the nodes in {took:.1f} s\n")
+
+
+def on_node(name: str, command: Callable[[record.Record], None]) -> None:
+    """Do something that only a node of our own allows."""
+    if GIVEN in os.environ:
+        raise parts.Unable(f"{GIVEN} names a cluster whose nodes are not ours")
+    command(_running(name))
+
+
+def audit(cluster: record.Record) -> None:
+    """Print the API server's audit log, oldest first, a JSON object a line (audit-policy.yaml tells what is in it)."""
+    argv = node.audit(cluster)
+    os.execvpe(argv[0], argv, kind.environment(cluster))
+
+
+def kubeconfig(cluster: record.Record) -> None:
+    """Print a kubeconfig of the cluster's administrator that works in pods of a cluster beside it."""
+    sys.stdout.write(node.internal_kubeconfig(cluster))
+
+
 def down(name: str) -> None:
     """Take the cluster down; one that the environment gives, or that is not there, is left alone."""
     if GIVEN in os.environ:
@@ -133,34 +180,62 @@ def _running(name: str) -> record.Record:
     return cluster
 
 
-def main() -> int:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--name", default="default", help="which cluster, if there are several (default: %(default)s)")
     commands = parser.add_subparsers(dest="verb", required=True)
-    making = commands.add_parser("up", help=up.__doc__)
+
+    def command(verb: str, what: Callable[..., object]) -> argparse.ArgumentParser:
+        return commands.add_parser(verb, help=" ".join((what.__doc__ or "").split()))
+
+    making = command("up", up)
     making.add_argument("--owner", type=int, metavar="PID", help="a process with which the cluster's life ends")
-    commands.add_parser("exec", help=execute.__doc__).add_argument("command", nargs=argparse.REMAINDER)
-    commands.add_parser("load-image", help=load_image.__doc__).add_argument("image")
-    commands.add_parser("image", help=images.archive.__doc__).add_argument("image", choices=images.IMAGES)
-    commands.add_parser("down", help=down.__doc__)
+    making.add_argument("--beside", default="", metavar="NAME", help="on the Docker of that cluster")
+    command("exec", execute).add_argument("command", nargs=argparse.REMAINDER)
+    command("load", load).add_argument("images", nargs="+", choices=images.IMAGES)
+    command("load-image", load_image).add_argument("image")
+    command("image", images.archive).add_argument("image", choices=images.IMAGES)
+    command("audit", audit)
+    command("kubeconfig", kubeconfig)
+    command("api", node.api).add_argument("what", choices=node.API_SCRIPTS)
+    command("down", down)
     asked = parser.parse_args()
-    if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", asked.name):
-        parser.error(f"--name {asked.name}: right would be up to 30 small letters, digits and hyphens")
+    for name in (asked.name, getattr(asked, "beside", "")):
+        if name and not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,28}[a-z0-9])?", name):
+            parser.error(f"--name {name}: right would be up to 30 small letters, digits and hyphens")
+    if asked.verb == "exec":
+        asked.command = asked.command[1:] if asked.command[:1] == ["--"] else asked.command
+        if not asked.command:
+            parser.error("exec: no command given")
+    return asked
+
+
+def _do(asked: argparse.Namespace) -> None:
+    match asked.verb:
+        case "up":
+            sys.stdout.write(json.dumps(up(asked.name, asked.owner, asked.beside)) + "\n")
+        case "exec":
+            execute(asked.name, asked.command)
+        case "load":
+            load(asked.name, asked.images)
+        case "load-image":
+            load_image(asked.name, asked.image)
+        case "image":
+            sys.stdout.write(f"{images.archive(asked.image)}\n")
+        case "audit":
+            on_node(asked.name, audit)
+        case "kubeconfig":
+            on_node(asked.name, kubeconfig)
+        case "api":
+            on_node(asked.name, lambda cluster: node.api(cluster, asked.what))
+        case "down":
+            down(asked.name)
+
+
+def main() -> int:
+    asked = _arguments()
     try:
-        match asked.verb:
-            case "up":
-                sys.stdout.write(json.dumps(up(asked.name, asked.owner)) + "\n")
-            case "exec":
-                command = asked.command[1:] if asked.command[:1] == ["--"] else asked.command
-                if not command:
-                    parser.error("exec: no command given")
-                execute(asked.name, command)
-            case "load-image":
-                load_image(asked.name, asked.image)
-            case "image":
-                sys.stdout.write(f"{images.archive(asked.image)}\n")
-            case "down":
-                down(asked.name)
+        _do(asked)
     except parts.Unable as reason:
         sys.stderr.write(f"headrace: no test cluster: {reason}\n")
         return parts.EXIT_ENVIRONMENT

@@ -11,11 +11,17 @@ import argparse
 import hashlib
 import io
 import json
+import os
 import platform
 import tarfile
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+LAYER_TYPE = "application/vnd.oci.image.layer.v1"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIGURATION_TYPE = "application/vnd.oci.image.config.v1+json"
 SEARCH_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -40,9 +46,65 @@ def write_archive(archive: Path, layers: list[Path], images: dict[str, list[str]
         _add(out, "manifest.json", json.dumps(manifest).encode())
 
 
+@dataclass(frozen=True)
+class Image:
+    """An image by its parts: layers, the lowest first, and as in the OCI image specification what runs in it how."""
+
+    name: str
+    layers: list[Path]
+    entrypoint: list[str]
+    settings: dict[str, object]
+
+
+def write_missing(out: IO[bytes], made: Image, known: set[str]) -> list[Path]:
+    """Write an OCI archive of ``made`` to a stream, without the layers whose digests (``sha256:…``) are ``known``.
+
+    A containerd that has those layers takes it like a whole one. Returns the layers that were written.
+    """
+    digests = [_digest(layer) for layer in made.layers]
+    configuration = json.dumps(_configuration(digests, made.entrypoint, made.settings), sort_keys=True).encode()
+    blobs = [
+        _blob(f"{LAYER_TYPE}.tar", digest, layer.stat().st_size)
+        for digest, layer in zip(digests, made.layers, strict=True)
+    ]
+    manifest = _json(
+        {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": _blob(CONFIGURATION_TYPE, hashlib.sha256(configuration).hexdigest(), len(configuration)),
+            "layers": blobs,
+        }
+    )
+    described = _blob(MANIFEST_TYPE, hashlib.sha256(manifest).hexdigest(), len(manifest))
+    described["annotations"] = {"io.containerd.image.name": made.name}
+    missing = [(d, at) for d, at in zip(digests, made.layers, strict=True) if f"sha256:{d}" not in known]
+    with tarfile.open(fileobj=out, mode="w|") as archive:
+        _add(archive, "oci-layout", _json({"imageLayoutVersion": "1.0.0"}))
+        for content in (configuration, manifest):
+            _add(archive, f"blobs/sha256/{hashlib.sha256(content).hexdigest()}", content)
+        for digest, layer in missing:
+            archive.add(layer, f"blobs/sha256/{digest}", filter=_plain)
+        _add(archive, "index.json", _json({"schemaVersion": 2, "manifests": [described]}))
+    return [layer for _, layer in missing]
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
+
+
+def _blob(media_type: str, digest: str, size: int) -> dict[str, object]:
+    return {"mediaType": media_type, "digest": f"sha256:{digest}", "size": size}
+
+
 def _digest(layer: Path) -> str:
-    with layer.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
+    """A layer's digest, kept beside it: built parts never change."""
+    kept = layer.with_name(f"{layer.name}.sha256")
+    if not kept.exists():
+        with layer.open("rb") as content:
+            written = layer.with_name(f"{layer.name}.sha256.{os.getpid()}")
+            written.write_text(hashlib.file_digest(content, "sha256").hexdigest())
+        written.rename(kept)
+    return kept.read_text()
 
 
 def _configuration(digests: list[str], entrypoint: list[str], settings: dict[str, object]) -> dict[str, object]:

@@ -38,8 +38,8 @@ class Contents:
 IMAGES = {
     "operator": Contents("python", "operator", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
     "router": Contents("python", "router", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
-    # Simulated engines and the load on them.
-    "lab": Contents("python", "all", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
+    # Simulated engines and the load on them; they need what a router needs, so that both images share their layers.
+    "lab": Contents("python", "router", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
     # A shell, socat and the network's tools: for pods that ask and answer in tests.
     "tools": Contents("node"),
 }
@@ -50,19 +50,25 @@ def name(which: str) -> str:
     return f"localhost/headrace/{which}:test"
 
 
-def archive(which: str) -> Path:
-    """Build an image of our own, if it is not there, and print its archive's path, for load-image."""
+def build(which: str) -> image.Image:
+    """Build an image of our own, if it is not there: its layers and what they are started with."""
     contents = IMAGES[which]
     layers = [parts.base_root(contents.base)]
     if contents.requirements:
         layers.append(_dependencies(layers[0], ROOT / "requirements" / f"{contents.requirements}.txt"))
         layers.append(_ours(layers[0]))
-    key = cache.content_hash([parts.HERE / "image.py"], repr(contents), *(layer.parent.name for layer in layers))
+    return image.Image(name(which), layers, contents.entrypoint, contents.settings)
 
-    def build(place: Path) -> None:
-        image.write_archive(place / f"{which}.tar", layers, {name(which): contents.entrypoint}, contents.settings)
 
-    return cache.part(f"image-{which}", key, build) / f"{which}.tar"
+def archive(which: str) -> Path:
+    """Build an image of our own, if it is not there, and print its archive's path, for load-image."""
+    made = build(which)
+    key = cache.content_hash([parts.HERE / "image.py"], repr(IMAGES[which]), *(at.parent.name for at in made.layers))
+
+    def write(place: Path) -> None:
+        image.write_archive(place / f"{which}.tar", made.layers, {made.name: made.entrypoint}, made.settings)
+
+    return cache.part(f"image-{which}", key, write) / f"{which}.tar"
 
 
 def _dependencies(base: Path, requirements: Path) -> Path:

@@ -61,7 +61,10 @@ def start(record: Record) -> None:
 
 def environment(record: Record) -> dict[str, str]:
     """Variables with which docker and kind find the daemon, and no setting of the machine's own."""
-    return {"DOCKER_HOST": f"unix://{record.folder}/docker.sock", "DOCKER_CONFIG": f"{record.folder}/docker-config"}
+    return {
+        "DOCKER_HOST": f"unix://{record.docker_folder}/docker.sock",
+        "DOCKER_CONFIG": f"{record.docker_folder}/docker-config",
+    }
 
 
 def inside(record: Record) -> list[str]:

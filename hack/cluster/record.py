@@ -55,6 +55,7 @@ class Record:
     data: str = ""  # images and containers of a private Docker
     holder: Process | None = None  # started those namespaces; they end with it
     init: Process | None = None  # first process of a private Docker's namespaces
+    beside: str = ""  # the cluster whose private Docker it is on
     ready: bool = False
     boot: str = field(default_factory=_boot)
 
@@ -65,6 +66,15 @@ class Record:
     @property
     def kubeconfig(self) -> Path:
         return self.folder / "kubeconfig"
+
+    @property
+    def docker_folder(self) -> Path:
+        """Where a private Docker's socket is."""
+        return home() / (self.beside or self.name)
+
+    @property
+    def node(self) -> str:
+        return f"{self.kind_name}-control-plane"
 
     @property
     def group(self) -> str:
