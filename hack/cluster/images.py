@@ -1,4 +1,4 @@
-"""Images that are built here, without Docker, for `load-image`: from one list of what goes into each.
+"""Images that are built here, without Docker, for `load-image`: from the list of what goes into each (hack/images.toml).
 
 An image is a Debian with a list of packages (steps/NAME.packages); ours have on it, as layers of their own, the locked
 requirements and the distribution built from this checkout. They exist for tests on machines that can pull nothing.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +18,10 @@ import image
 import parts
 
 ROOT = parts.HERE.parents[1]
-# What the distribution is built from (pyproject.toml, tool.hatch).
-SOURCES = ["pyproject.toml", "README.md", "LICENSE", "crds", "operator", "router", "hack/headrace_lab"]
+LIST = tomllib.loads((ROOT / "hack" / "images.toml").read_text(encoding="utf-8"))
 OUR_SETTINGS: dict[str, object] = {
-    "User": "65532:65532",
-    "Env": ["PATH=/opt/headrace/bin:/usr/bin:/bin", "PYTHONUNBUFFERED=1", "PYTHONDONTWRITEBYTECODE=1"],
+    "User": LIST["user"],
+    "Env": ["PATH=/opt/headrace/bin:/usr/bin:/bin", *(f"{key}={value}" for key, value in LIST["environment"].items())],
 }
 
 
@@ -36,10 +36,10 @@ class Contents:
 
 
 IMAGES = {
-    "operator": Contents("python", "operator", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
-    "router": Contents("python", "router", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
+    "operator": Contents("python", LIST["operator"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
+    "router": Contents("python", LIST["router"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
     # Simulated engines and the load on them; they need what a router needs, so that both images share their layers.
-    "lab": Contents("python", "router", ["/opt/headrace/bin/headrace"], OUR_SETTINGS),
+    "lab": Contents("python", LIST["router"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
     # A shell, socat and the network's tools: for pods that ask and answer in tests.
     "tools": Contents("node"),
 }
@@ -87,7 +87,7 @@ def _ours(base: Path) -> Path:
     def build(place: Path) -> None:
         parts.step(script, base, ROOT, _python_with("hatchling"), place)
 
-    sources = [ROOT / source for source in SOURCES]
+    sources = [ROOT / source for source in LIST["sources"]]
     key = cache.content_hash([parts.HERE / "steps" / script, *sources], base.parent.name)
     return cache.part("ours", key, build) / "layer.tar"
 

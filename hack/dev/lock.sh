@@ -15,3 +15,5 @@ compile --extra router -o requirements/router.txt
 compile --extra operator -o requirements/operator.txt
 compile --extra all --group build -o requirements/all.txt
 compile --extra all --group build --group dev -o requirements/dev.txt
+"$uv" pip compile --group build --universal --python-version 3.11 --generate-hashes --constraint requirements/all.txt \
+  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements/build.txt

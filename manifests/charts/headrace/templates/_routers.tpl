@@ -1,9 +1,16 @@
-{{/* The routers of this release's cluster, merged with routerDefaults: a YAML object with the list `routers`. */}}
+{{/* The routers of this release's cluster, merged with routerDefaults and checked: a YAML object with the list `routers`. */}}
 {{- define "headrace.routers" -}}
 {{- $routers := list -}}
-{{- range .Values.routers -}}
-{{- $router := mergeOverwrite (deepCopy $.Values.routerDefaults) (deepCopy .) -}}
+{{- $seen := dict -}}
+{{- range $index, $given := .Values.routers -}}
+{{- $router := mergeOverwrite (deepCopy $.Values.routerDefaults) (deepCopy $given) -}}
 {{- if or (not $router.cluster) (eq $router.cluster $.Values.clusterName) -}}
+{{- $at := printf "routers[%d]" $index -}}
+{{- if hasKey $seen $router.frontend -}}
+{{- fail (printf "%s.frontend: %q stands twice; right would be one entry a front-end, with all its policies" $at $router.frontend) -}}
+{{- end -}}
+{{- $_ := set $seen $router.frontend true -}}
+{{- include "headrace.checkRouter" (dict "root" $ "router" $router "at" $at) -}}
 {{- $routers = append $routers $router -}}
 {{- end -}}
 {{- end -}}
@@ -22,15 +29,11 @@
 {{- end -}}
 
 {{/* Values that are right one by one and impossible together, or that a schema could only refuse in riddles. */}}
-{{- define "headrace.check" -}}
-{{- $seen := dict -}}
-{{- range $index, $router := (include "headrace.routers" . | fromYaml).routers -}}
-{{- $at := printf "routers[%d]" $index -}}
-{{- if hasKey $seen $router.frontend -}}
-{{- fail (printf "%s.frontend: %q stands twice; right would be one entry a front-end, with all its policies" $at $router.frontend) -}}
-{{- end -}}
-{{- $_ := set $seen $router.frontend true -}}
-{{- $service := printf "%s-admin" (include "headrace.routerName" (dict "root" $ "router" $router)) -}}
+{{- define "headrace.checkRouter" -}}
+{{- $at := .at -}}
+{{- $router := .router -}}
+{{- $namespace := .root.Release.Namespace -}}
+{{- $service := printf "%s-admin" (include "headrace.routerName" .) -}}
 {{- if gt (len $service) 63 -}}
 {{- fail (printf "%s.frontend: %q makes the name %s, of %d letters; right would be at most 63: choose a shorter fullnameOverride" $at $router.frontend $service (len $service)) -}}
 {{- end -}}
@@ -40,22 +43,18 @@
 {{- range $field, $names := dict "policies" $router.policies "configMaps" $router.configMaps -}}
 {{- range $name := $names -}}
 {{- if not (regexMatch "^[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-.a-z0-9]*[a-z0-9])?$" $name) -}}
-{{- fail (printf "%s.%s: %q: right would be NAMESPACE/NAME, such as inference/chat" $at $field $name) -}}
+{{- fail (printf "%s.%s: %q; right would be NAMESPACE/NAME, such as inference/chat" $at $field $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if not $router.apiAccess -}}
 {{- range (include "headrace.tables" $router | fromYaml).tables -}}
-{{- if not (hasPrefix (printf "%s/" $.Release.Namespace) .) -}}
-{{- fail (printf "%s.apiAccess: false, but the table %s can't be mounted: pods mount ConfigMaps of their own namespace, %s; right would be apiAccess: true, or routers installed there" $at . $.Release.Namespace) -}}
+{{- if not (hasPrefix (printf "%s/" $namespace) .) -}}
+{{- fail (printf "%s.apiAccess: false, but the table %s can't be mounted: pods mount ConfigMaps of their own namespace, %s; right would be apiAccess: true, or routers installed there" $at . $namespace) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- if and $router.autoscaling.enabled (gt (int $router.autoscaling.minReplicas) (int $router.autoscaling.maxReplicas)) -}}
 {{- fail (printf "%s.autoscaling: minReplicas %d is more than maxReplicas %d" $at (int $router.autoscaling.minReplicas) (int $router.autoscaling.maxReplicas)) -}}
-{{- end -}}
-{{- end -}}
-{{- if hasKey .Values.operator.config "watchNamespaces" -}}
-{{- fail "operator.config.watchNamespaces: right would be watchNamespaces at the top of the values: the Roles follow it too" -}}
 {{- end -}}
 {{- end -}}
