@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -19,16 +19,19 @@ from headrace_api.table import RoutingTable
 from headrace_api.units import seconds
 from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.metrics import OperatorMetrics
+from headrace_operator.controller.takeover import Restored, shedding_policies
 from headrace_operator.decision.decide import Decision, decide
-from headrace_operator.decision.memory import Memory
 from headrace_operator.decision.warm import WarmModels
+from headrace_operator.kube.client import NotLeading
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import Loader, scrape_settings
 from headrace_operator.loader.source import SignalSource
 from headrace_operator.publisher.engine_status import SignalView
+from headrace_operator.publisher.notes import EventNote
+from headrace_operator.publisher.places import table_places
+from headrace_operator.publisher.publisher import Publisher
 from headrace_operator.publisher.records import Record
-from headrace_operator.publisher.standalone import EventNote, StandalonePublisher, table_names
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.snapshot.signals import Signals, SignalStatus
@@ -57,19 +60,20 @@ class _Told:
 
 
 class Controller:
-    """One standalone operator. ``run`` until stopped, or ``once``."""
+    """One operator while it decides. ``run`` until stopped, or ``once``."""
 
     def __init__(
         self,
         store: Store,
         source: SignalSource,
-        publisher: StandalonePublisher,
+        publisher: Publisher,
         config_file: ConfigFile,
         metrics: OperatorMetrics,
         clock: Clock,
-        memory: Memory,
+        restored: Restored,
+        configured: Callable[[OperatorConfig], None] = lambda _: None,
     ) -> None:
-        """memory: what the last start's publication left."""
+        """restored: what the last start, or leader, left. configured: told the configuration at first, and changed."""
         self._store = store
         self._source = source
         self._publisher = publisher
@@ -77,24 +81,25 @@ class Controller:
         self._metrics = metrics
         self._clock = clock
         self._config: OperatorConfig = config_file.look().config
+        self._configured = configured
+        configured(self._config)
         self._loader = Loader(self._config)
-        if memory.last is not None:
-            punished = [engine for engine in memory.last.engines if engine.penalty.value < 1]
-            self._loader.restore(
-                {engine.id: engine.penalty for engine in punished},
-                clock.steady(),
-                trimmed={engine.id: engine.trim for engine in memory.last.engines if engine.trim.value != 1},
-                dead=[engine.id for engine in memory.last.engines if not engine.alive],
-                ratios=memory.last.bytes_per_token,
-                edges=memory.last.class_edges,
-            )
+        self._loader.restore(
+            restored.punished,
+            clock.steady(),
+            trimmed=restored.trimmed,
+            dead=restored.dead,
+            ratios=restored.ratios,
+            edges=restored.edges,
+        )
         self._warm = WarmModels()
-        self._memory = memory
+        self._memory = restored.memory
         self._resources: Resources | None = None
         self._woken = asyncio.Event()
         self._thorough_at = -float("inf")
         self._went_round = clock.steady()
         self._told = _Told()
+        self.rounds = 0
 
     def wake(self) -> None:
         """Go round soon."""
@@ -116,13 +121,16 @@ class Controller:
             while not stop.is_set():
                 self._woken.clear()
                 await self._round()
-                await _first_of(seconds(self._config.tick), stop, self._woken)
-                await _first_of(MIN_GAP, stop)
+                self.rounds += 1
+                await first_of(seconds(self._config.tick), stop, self._woken)
+                await first_of(MIN_GAP, stop)
         finally:
             beat.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await beat
-            await asyncio.to_thread(self._publisher.flush, self._clock.steady(), all_of_them=True)
+            # Whoever leads now writes them.
+            with contextlib.suppress(NotLeading):
+                await asyncio.to_thread(self._publisher.flush, self._clock.steady(), all_of_them=True)
 
     async def once(self) -> bool:
         """One load with one reading of every target, one decision; False when the round failed."""
@@ -146,7 +154,7 @@ class Controller:
             log.info("term %d on %d tables; waiting for readings", self._publisher.identity.term, stamped)
             bound = self._clock.steady() + FIRST_INTERVALS * settings.interval + settings.timeout
             while self._clock.steady() < bound and not stop.is_set() and not await self._all_read():
-                await _first_of(min(1.0, settings.interval), stop)
+                await first_of(min(1.0, settings.interval), stop)
 
     async def _all_read(self) -> bool:
         """Whether everything that is to be read has been, so that a restart knows what the last start knew."""
@@ -161,13 +169,17 @@ class Controller:
         while not stop.is_set():
             if self.age() < self.patience():
                 await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
-            await _first_of(1.0, stop)
+            await first_of(1.0, stop)
 
     async def _round(self) -> bool:
         """One round; a failure is told once a kind and leaves everything as it was."""
         try:
             with self._metrics.tick_seconds.time():
                 await self._tick()
+        except NotLeading as error:
+            log.info("this round ends: %s", error)
+            self._metrics.ticks.labels("failed").inc()
+            return False
         except Exception as error:
             kind = f"{type(error).__name__}: {str(error)[:200]}"
             if kind not in self._told.failures:
@@ -195,6 +207,7 @@ class Controller:
         if looked.changed:
             self._config = looked.config
             self._source.configure(scrape_settings(self._config))
+            await asyncio.to_thread(self._configured, self._config)
             log.info("the configuration changed")
         if looked.changed or resources is not self._resources:
             self._resources = resources
@@ -239,7 +252,7 @@ class Controller:
             revision=self._publisher.revision + 1,
             assess=self._warm.assess,
             statuses=self._publisher.policy_statuses,
-            barred=self._publisher.tables.barred(table_names(resources.policies)),
+            barred=self._publisher.tables.barred(table_places(resources.policies)),
         )
         return snapshot, decision
 
@@ -248,7 +261,8 @@ class Controller:
     ) -> None:
         publisher, at = self._publisher, self._clock.now()
         refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
-        written = publisher.publish(decision.tables, table_names(resources.policies))
+        rejected = {(name.kind, name.id): metadata for name, metadata in resources.rejected.items()}
+        written = publisher.publish(decision.tables, table_places(resources.policies))
         lost = _policies_of(decision.tables) - _policies_of(written)
         partly = len(written) < len(decision.tables)
         # What did not come off is decided again at the next round, against what was published last.
@@ -270,15 +284,23 @@ class Controller:
                 )
         elif memory.shadow != self._memory.shadow:
             publisher.remember(memory)
-        for key in publisher.remove_orphans(decision.orphans, certain=resources.complete):
+        # A policy whose manifest is refused, and was never in force here, is missing without being deleted.
+        unread = {name.id for name in resources.refused if name.kind == "RoutingPolicy"}
+        orphans = [orphan for orphan in decision.orphans if orphan[0] not in unread]
+        for key in publisher.remove_orphans(orphans, certain=resources.complete):
             log.info("table of %s for front-end %s removed: the policy asks for it no more", *key)
         publisher.policy_statuses.update(statuses)
         self._memory = memory
-        publisher.show_policies(resources.policies, refused, at)
+        publisher.show_policies(resources.policies, refused, at, rejected)
         publisher.show_engines(
-            resources.engines, {engine.id: engine for engine in snapshot.engines}, self._signal_views(), refused, at
+            resources.engines,
+            {engine.id: engine for engine in snapshot.engines},
+            self._signal_views(),
+            refused,
+            at,
+            rejected,
         )
-        if resources.complete:
+        if resources.complete and not resources.rejected:
             publisher.forget_others(resources.all())
         events = [event for event in decision.events if event.id not in lost or event.kind != "RoutingPolicy"]
         publisher.tell([EventNote(e.kind, e.id, e.type, e.reason, e.message) for e in events], refused, at)
@@ -333,17 +355,8 @@ def _policies_of(tables: Iterable[RoutingTable]) -> set[str]:
     return {f"{table.policy_namespace}/{table.policy}" for table in tables}
 
 
-def shedding_policies(tables: Collection[RoutingTable]) -> frozenset[str]:
-    """Ids of policies whose standing tables refuse something."""
-    return frozenset(
-        f"{table.policy_namespace}/{table.policy}"
-        for table in tables
-        if any(shed.share > 0 for routed in table.models for routes in routed.classes for shed in routes.shed)
-    )
-
-
-async def _first_of(timeout_seconds: float, *events: asyncio.Event) -> None:
-    """Wait until one of the events is set, or the time is over."""
+async def first_of(timeout_seconds: float | None, *events: asyncio.Event) -> None:
+    """Wait until one of the events is set, or the time (if any) is over."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)

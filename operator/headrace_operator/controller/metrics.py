@@ -13,8 +13,9 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Gauge, Summary, generate_latest
 
 from headrace_api.table import WEIGHT_TOTAL, RoutingTable
-from headrace_operator.loader.source import EngineTarget, TargetSample
+from headrace_operator.loader.source import EngineTarget, RouterTarget, SourceTarget, TargetSample
 
+KINDS: Final = {EngineTarget: "engine", RouterTarget: "router", SourceTarget: "source"}
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -51,6 +52,15 @@ class OperatorMetrics:
         self.published = Counter(
             "headrace_tables_published", "Tables written.", ["policy_namespace", "policy"], registry=self.registry
         )
+        self.leading = Gauge(
+            "headrace_operator_leading", "1 while this operator holds the Lease.", registry=self.registry
+        )
+        self.term = Gauge("headrace_operator_term", "The term it leads or led in.", registry=self.registry)
+        self.watch_age = Gauge(
+            "headrace_operator_watch_age_seconds",
+            "Seconds since the watches were last seen alive.",
+            registry=self.registry,
+        )
         self.faults = Gauge(
             "headrace_operator_manifest_faults", "Faults in the manifests as they are.", registry=self.registry
         )
@@ -58,8 +68,14 @@ class OperatorMetrics:
     def count_reads(self, samples: Iterable[TargetSample]) -> None:
         """Count attempts by kind of target and outcome."""
         for sample in samples:
-            kind = "engine" if isinstance(sample.target, EngineTarget) else "router"
+            kind = KINDS[type(sample.target)]
             self.reads.labels(kind, sample.outcome).inc()
+
+    def show_cluster(self, *, leading: bool, term: int, watch_age: float) -> None:
+        """What only an operator in a cluster has."""
+        self.leading.set(leading)
+        self.term.set(term)
+        self.watch_age.set(watch_age)
 
     def show_ages(self, ages: Mapping[str, float]) -> None:
         """Ages of engines' figures by engine; engines that are gone lose their series."""

@@ -206,9 +206,9 @@ class _Reader:
 
     def _resource(self, file: str, document: Document, value: dict[str, Any], prefix: Path) -> None:
         key = self._key(value)
-        resource = _Resource(key, file, document, prefix, _without_nulls(value))
+        resource = _Resource(key, file, document, prefix, without_nulls(value))
         self._resources.append(resource)
-        findings = list(_own_faults(value, resource))
+        findings = list(own_faults(key.kind, value, resource.raw))
         for path, line, message in document.faults:
             if path[: len(prefix)] == prefix:
                 self._blame(resource, Finding(path[len(prefix) :], "", message), line=line)
@@ -306,14 +306,13 @@ class _Reader:
         return tuple(sorted(faults, key=lambda fault: (self._order[fault.file], fault.line)))
 
 
-def _own_faults(value: dict[str, Any], resource: _Resource) -> Iterator[Finding]:
-    """Schema faults, then those across fields that no schema fault already stands for."""
-    kind = resource.key.kind
+def own_faults(kind: str, value: dict[str, Any], raw: dict[str, Any]) -> Iterator[Finding]:
+    """Schema faults, then those across fields that no schema fault already stands for. raw: value without nulls."""
     found = list(check(_schema(kind), value))
     yield from found
     blamed = {finding.path for finding in found}
     _, spec = KINDS[kind]
-    for finding in check_rules(spec, resource.raw.get("spec"), ("spec",)):
+    for finding in check_rules(spec, raw.get("spec"), ("spec",)):
         if finding.path not in blamed:
             yield finding
 
@@ -335,11 +334,11 @@ def _schema(kind: str) -> Schema:
     }
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
     """Null in a mapping is a missing field, as on the API server; in a list it stays, and is refused."""
     if isinstance(value, dict):
-        return {name: _without_nulls(field) for name, field in value.items() if field is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+        return {name: without_nulls(field) for name, field in value.items() if field is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _claims(resource: _Resource) -> Iterator[Claim]:
