@@ -1,4 +1,4 @@
-"""Images that are built here, without Docker, for `load-image`: from the one list of what goes into them, hack/images.toml.
+"""Images that are built here, without Docker, for `load-image`, from the list of what goes into each: hack/images.toml.
 
 An image is a Debian with a list of packages (steps/NAME.packages); ours have on it, as layers of their own, the locked
 requirements and the distribution built from this checkout. They exist for tests on machines that can pull nothing.
