@@ -8,14 +8,22 @@ because they would take a call and a class a kind and cost more than the calls.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
 from kubernetes import client, config
 from kubernetes.client.exceptions import ApiException
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import (
+    ConnectTimeoutError,
+    HTTPError,
+    NameResolutionError,
+    NewConnectionError,
+    ProtocolError,
+    ReadTimeoutError,
+    SSLError,
+)
 
 from headrace_api.commands import EnvironmentFailed
 
@@ -95,6 +103,30 @@ class KubeClient:
             headers={"Accept": METADATA_ONLY} if metadata_only else None,
         )
 
+    def every(self, path: str, *, labels: str = "", metadata_only: bool = False, page: int = 500) -> Iterator[Json]:
+        """All objects of a list, page by page; some of them twice when the list had to be begun anew."""
+        after = ""
+        while True:
+            query = {"limit": str(page), "labelSelector": labels, "continue": after}
+            try:
+                found = self._call(
+                    "GET",
+                    path,
+                    query={key: value for key, value in query.items() if value},
+                    headers={"Accept": METADATA_ONLY} if metadata_only else None,
+                )
+            except KubeFault as fault:
+                if fault.status != HTTPStatus.GONE or not after:
+                    raise
+                after = ""
+                continue
+            items = found.get("items")
+            yield from items if isinstance(items, list) else ()
+            metadata = found.get("metadata")
+            after = str(metadata.get("continue", "")) if isinstance(metadata, dict) else ""
+            if not after:
+                return
+
     def apply(self, path: str, manifest: Mapping[str, Any], *, manager: str = MANAGER, force: bool = True) -> Json:
         """Server-side apply. A ``metadata.resourceVersion`` in the manifest must be the standing one, else conflict."""
         query = {"fieldManager": manager, "force": "true" if force else "false"}
@@ -153,7 +185,7 @@ class KubeClient:
         except ApiException as error:
             raise KubeFault(error.status or 0, str(error.reason or ""), _first_line(error.reason)) from None
         except (HTTPError, OSError) as error:
-            raise KubeFault(0, "NoAnswer", f"{self.name}: {_first_line(error)}") from None
+            raise KubeFault(0, "NoAnswer", f"{self.name}: {_why_silent(error)}") from None
         return self._understood(answer.status, data)
 
     def _understood(self, status: int, data: bytes) -> Json:
@@ -162,9 +194,10 @@ class KubeClient:
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise KubeFault(
-                status, "NotJson", f"{self.name} answered {status} with something that is not a JSON object"
-            )
+            what = f"{self.name} answered {status} with something that is not a JSON object"
+            if status == HTTPStatus.NOT_FOUND:
+                what = f"{self.name} has no such kind of resource"
+            raise KubeFault(status, "NotJson", what)
         if status >= HTTPStatus.BAD_REQUEST:
             raise KubeFault(status, str(found.get("reason", "")), _first_line(found.get("message", f"HTTP {status}")))
         return found
@@ -211,6 +244,23 @@ def client_of(
     settings.retries = False
     settings.connection_pool_maxsize = connections
     return KubeClient(client.ApiClient(settings), name, may_write, timeout=timeout)
+
+
+def _why_silent(error: Exception) -> str:
+    """Why there was no answer, in words that don't change from one try to the next (the library's carry addresses)."""
+    cause: object = getattr(error, "reason", None) or error
+    words: tuple[tuple[type[Exception], str], ...] = (
+        (ConnectTimeoutError, "no connection within its time limit"),
+        (ReadTimeoutError, "no answer within its time limit"),
+        (NameResolutionError, "its name is not known"),
+        (NewConnectionError, "it can't be connected to"),
+        (
+            SSLError,
+            f"TLS: {_first_line(getattr(cause, 'verify_message', '') or 'it is not the server that is trusted')}",
+        ),
+        (ProtocolError, "the connection ended before the answer"),
+    )
+    return next((word for kind, word in words if isinstance(cause, kind)), type(cause).__name__)
 
 
 def _first_line(text: object) -> str:

@@ -1,0 +1,54 @@
+"""What a call of an API server that did not come off means for a table: a condition's reason, and a sentence.
+
+On the routing-weight path; pure.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Final
+
+from headrace_operator.kube.client import KubeFault
+from headrace_operator.publisher.cluster.objects import Seen, Spot
+from headrace_operator.publisher.places import Refusal, TableKey
+
+RETRY_SECONDS: Final = 15.0
+"""How long a place that was refused is left alone."""
+SILENT: Final = "ClusterUnreachable"
+
+
+def refusal_of(cluster: str, fault: KubeFault) -> Refusal:
+    """The refusal that a fault comes to."""
+    if fault.status == 0 or fault.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Refusal(SILENT, f"cluster {cluster} does not answer: {fault.message}; the old table stays")
+    if fault.forbidden:
+        return Refusal("Forbidden", f"cluster {cluster}: {fault.message}; the old table stays")
+    if fault.missing:
+        return Refusal("NamespaceMissing", f"cluster {cluster}: {fault.message}; make the namespace there")
+    return Refusal("WriteFailed", f"cluster {cluster}: {fault.message}; the old table stays")
+
+
+def not_ours(cluster: str, spot: Spot, other: Seen | None) -> Refusal:
+    """Somebody else made the ConfigMap. other: with the label of an operator, but not of this one."""
+    who = "was not made by Headrace" if other is None else f"was made by another Headrace (policy uid {other.policy})"
+    return Refusal(
+        "ConfigMapNotOurs", f"cluster {cluster}: ConfigMap {spot} {who} and is left alone; remove it, or rename"
+    )
+
+
+def taken(spot: Spot, owner: TableKey) -> Refusal:
+    """Another table has the place."""
+    return Refusal(
+        "ConfigMapTaken",
+        f"ConfigMap {spot.name!r} carries the table of {owner.policy}, front-end {owner.frontend};"
+        " right would be another publish.configMap",
+    )
+
+
+def newer_term(cluster: str, standing: int, term: int) -> Refusal:
+    """Tables that carry a term after this one's."""
+    return Refusal(
+        "NewerTerm",
+        f"cluster {cluster}: tables there carry term {standing}, this operator has term {term}, and leaves them alone;"
+        f" right would be leaseTransitions of its Lease above {standing}",
+    )

@@ -1,0 +1,170 @@
+"""Statuses of resources in a cluster: quiet, coalesced, by server-side apply of the status subresource.
+
+On the routing-weight path, after the tables. A status is written when it differs from what stands there, at most once
+per five seconds an object, over the version of the resource that was read; a conflict is read again, and only the
+leader tries again. What the API server refuses is told and not tried again until it is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from http import HTTPStatus
+from typing import Any, Final, NamedTuple, TypeVar
+
+import msgspec
+
+from headrace_api.base import API_VERSION, GROUP, VERSION, Metadata, resource_id
+from headrace_api.engine import InferenceEngine
+from headrace_api.policy import RoutingPolicy
+from headrace_api.status import EngineStatus, PolicyStatus
+from headrace_operator.kube.client import Json, KubeClient, KubeFault
+from headrace_operator.kube.pool import Pool
+from headrace_operator.publisher.complaints import Complaints
+from headrace_operator.publisher.ports import StatusKey
+from headrace_operator.publisher.statuses import QUIET_SECONDS
+
+PLURALS: Final = {"RoutingPolicy": "routingpolicies", "InferenceEngine": "inferenceengines"}
+ATTEMPTS: Final = 3
+Status = PolicyStatus | EngineStatus
+Kind = TypeVar("Kind", PolicyStatus, EngineStatus)
+
+
+class _Wanted(NamedTuple):
+    uid: str
+    version: str
+    status: Status
+
+
+class ReadStatuses(NamedTuple):
+    """What stood when this term began, by kind and id, and by whom it is owned (the resource's uid)."""
+
+    policies: dict[str, PolicyStatus]
+    engines: dict[str, EngineStatus]
+
+
+class ClusterStatuses:
+    """Writes the statuses of both kinds."""
+
+    def __init__(self, client: KubeClient, pool: Pool, stood: ReadStatuses, complaints: Complaints) -> None:
+        self._client = client
+        self._pool = pool
+        self._complaints = complaints
+        self._wanted: dict[StatusKey, _Wanted] = {}
+        self._standing: dict[StatusKey, Status] = {
+            **{StatusKey("RoutingPolicy", name): status for name, status in stood.policies.items()},
+            **{StatusKey("InferenceEngine", name): status for name, status in stood.engines.items()},
+        }
+        self._uids: dict[StatusKey, str] = {}
+        self._versions: dict[StatusKey, tuple[str, str]] = {}
+        self._refused: dict[StatusKey, Status] = {}
+        self._times: dict[StatusKey, float] = {}
+
+    def set(self, resource: RoutingPolicy | InferenceEngine, _generation: int, status: Status) -> None:
+        """Say what the resource's status is now; it is written by the next flush that may."""
+        self._set(resource.kind, resource.metadata, status)
+
+    def set_rejected(self, kind: str, metadata: Metadata, status: Status) -> None:
+        """The same of a resource whose spec never was in force."""
+        self._set(kind, metadata, status)
+
+    def keep_only(self, keys: Collection[StatusKey]) -> None:
+        """Forget what is gone; its status went with it."""
+        known: dict[StatusKey, Any]
+        for known in (self._wanted, self._standing, self._uids, self._versions, self._refused, self._times):
+            for key in known.keys() - keys:
+                del known[key]
+
+    def flush(self, steady: float, *, all_of_them: bool = False) -> int:
+        """Write what differs and may be written; gives the number written. steady: seconds on a steady clock.
+
+        Raises:
+            NotLeading: nothing may be written any more.
+        """
+        due = [
+            key
+            for key, wanted in self._wanted.items()
+            if wanted.status != self._standing.get(key)
+            and wanted.status != self._refused.get(key)
+            and (all_of_them or steady - self._times.get(key, -float("inf")) >= QUIET_SECONDS)
+        ]
+        written = 0
+        for key, outcome in zip(due, self._pool.each(due, self._write), strict=True):
+            what = f"writing the status of {key.kind} {key.id}"
+            if not isinstance(outcome, KubeFault):
+                self._times[key] = steady
+                self._complaints.settled(what)
+                written += 1
+            elif outcome.missing:
+                self._wanted.pop(key, None)  # deleted meanwhile: the next look at the resources says so too
+            else:
+                self._complaints.about(what, outcome.message)
+                if outcome.status == HTTPStatus.UNPROCESSABLE_ENTITY:
+                    self._refused[key] = self._wanted[key].status
+        return written
+
+    def _set(self, kind: str, metadata: Metadata, status: Status) -> None:
+        key = StatusKey(kind, resource_id(metadata))
+        if metadata.uid and self._uids.setdefault(key, metadata.uid) != metadata.uid:
+            # Another resource under the name: nothing of the old one's status stands there.
+            self._uids[key] = metadata.uid
+            self._standing.pop(key, None)
+            self._versions.pop(key, None)
+        self._wanted[key] = _Wanted(metadata.uid, metadata.resource_version, status)
+
+    def _write(self, key: StatusKey) -> None:
+        wanted = self._wanted[key]
+        seen_then, ours = self._versions.get(key, ("", ""))
+        version = ours if ours and seen_then == wanted.version else wanted.version
+        namespace, _, name = key.id.partition("/")
+        path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURALS[key.kind]}/{name}"
+        body = msgspec.to_builtins(wanted.status)
+        for attempt in range(1, ATTEMPTS + 1):
+            metadata = {"name": name, "namespace": namespace, "uid": wanted.uid, "resourceVersion": version}
+            manifest = {
+                "apiVersion": API_VERSION,
+                "kind": key.kind,
+                "metadata": {field: value for field, value in metadata.items() if value},
+                "status": body,
+            }
+            try:
+                found = self._client.apply(f"{path}/status", manifest)
+            except KubeFault as fault:
+                if not fault.conflict or attempt == ATTEMPTS:
+                    raise
+                version = self._read_again(path, wanted)
+                continue
+            self._standing[key] = wanted.status
+            self._versions[key] = (wanted.version, str(found["metadata"].get("resourceVersion", "")))
+            return
+
+    def _read_again(self, path: str, wanted: _Wanted) -> str:
+        """The version to write over; a resource that was made anew has another status to come."""
+        metadata = self._client.get(path)["metadata"]
+        if wanted.uid and metadata.get("uid") != wanted.uid:
+            raise KubeFault(HTTPStatus.NOT_FOUND, "Replaced", "another resource has this name now")
+        return str(metadata.get("resourceVersion", ""))
+
+
+def read_statuses(client: KubeClient, watched: Collection[str]) -> ReadStatuses:
+    """Statuses of both kinds as they stand; one that can't be understood is written anew.
+
+    Raises:
+        KubeFault: they can't be read.
+    """
+    found = ReadStatuses({}, {})
+    for namespace in watched or ("",):
+        scope = f"/namespaces/{namespace}" if namespace else ""
+        for one in client.every(f"/apis/{GROUP}/{VERSION}{scope}/{PLURALS['RoutingPolicy']}"):
+            _take(one, PolicyStatus, found.policies)
+        for one in client.every(f"/apis/{GROUP}/{VERSION}{scope}/{PLURALS['InferenceEngine']}"):
+            _take(one, EngineStatus, found.engines)
+    return found
+
+
+def _take(one: Json, kind: type[Kind], found: dict[str, Kind]) -> None:
+    metadata = one["metadata"]
+    try:
+        if isinstance(one.get("status"), dict):
+            found[f"{metadata['namespace']}/{metadata['name']}"] = msgspec.convert(one["status"], kind)
+    except msgspec.MsgspecError:
+        return

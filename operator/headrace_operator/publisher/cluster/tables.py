@@ -1,0 +1,198 @@
+"""Tables in every cluster that they go to: the operator's own, and the others of its configuration.
+
+On the routing-weight path. The own cluster is written at once; each other one has its thread (see remote.py). A table
+that is wanted in another cluster than it stands in is written there first and removed here afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from headrace_api.table import RoutingTable
+from headrace_operator.kube.client import KubeFault
+from headrace_operator.publisher.cluster.inventory import Inventory
+from headrace_operator.publisher.cluster.objects import Spot
+from headrace_operator.publisher.cluster.refused import refusal_of
+from headrace_operator.publisher.cluster.remote import Remote
+from headrace_operator.publisher.cluster.target import TableTarget
+from headrace_operator.publisher.places import LOCAL, Place, Refusal, TableKey, key_of
+
+
+class ClusterTables:
+    """The port of tables, over one local cluster and any number of others."""
+
+    def __init__(self, local: TableTarget, remotes: Mapping[str, Remote], inventory: Inventory) -> None:
+        self.local = local
+        self.remotes = dict(remotes)
+        self._inventory = inventory
+        self._places: Mapping[TableKey, Place] = {}
+        self._refused_here: dict[TableKey, Refusal] = {}
+
+    @property
+    def refusals(self) -> Mapping[TableKey, Refusal]:
+        """Tables that don't stand where they are wanted, and why."""
+        found = dict(self.local.refusals)
+        for key, place in self._places.items():
+            if place.cluster == LOCAL:
+                continue
+            found.pop(key, None)
+            remote = self.remotes.get(place.cluster)
+            theirs = remote.target.refusals.get(key) if remote is not None else None
+            if theirs is not None:
+                found[key] = theirs
+        return {**found, **self._refused_here}
+
+    def tables(self) -> tuple[RoutingTable, ...]:
+        """All tables that stand: of two of one policy and front-end that in the wanted cluster, else the newest."""
+        found: dict[TableKey, RoutingTable] = {key_of(table): table for table in self.local.tables()}
+        for name, remote in self.remotes.items():
+            for key, table in remote.tables().items():
+                place = self._places.get(key)
+                old = found.get(key)
+                wanted_here = place is not None and place.cluster == name
+                newer = place is None and old is not None and _order(table) > _order(old)
+                if old is None or wanted_here or newer:
+                    found[key] = table
+        return tuple(found[key] for key in sorted(found))
+
+    def barred(self, places: Mapping[TableKey, Place]) -> frozenset[TableKey]:
+        """Whose place is not to be had now: a cluster that is not known or not there, a name that another has."""
+        self._look(places)
+        found = set()
+        for key, place in places.items():
+            self._refused_here.pop(key, None)
+            if not place.publishes:
+                continue
+            if place.cluster == LOCAL:
+                barred = self.local.bars(key, place, places)
+            else:
+                barred = self._bars_remote(key, place, places)
+            if barred:
+                found.add(key)
+        return frozenset(found)
+
+    def publish(self, tables: Iterable[RoutingTable], places: Mapping[TableKey, Place]) -> tuple[RoutingTable, ...]:
+        """Write these tables, those of the own cluster first."""
+        here: list[RoutingTable] = []
+        elsewhere: dict[str, list[RoutingTable]] = {}
+        for table in tables:
+            cluster = self._cluster_of(key_of(table), places)
+            if cluster == LOCAL:
+                here.append(table)
+            else:
+                elsewhere.setdefault(cluster, []).append(table)
+        written = list(self.local.publish(here, places)) if here else []
+        for cluster, theirs in sorted(elsewhere.items()):
+            remote = self.remotes.get(cluster)
+            if remote is not None and remote.fault() is None:
+                written += remote.publish(self._entered(remote, theirs, places), places)
+        return tuple(sorted(written, key=key_of))
+
+    def repair(self, places: Mapping[TableKey, Place]) -> tuple[TableKey, ...]:
+        """Mend what was touched here (the others mend by themselves), and move what is wanted in another cluster."""
+        try:
+            mended = list(self.local.repair(places))
+        except KubeFault:
+            mended = []  # what can't be looked at now is looked at next time; writes tell what is wrong
+        for key, table in self._misplaced(places):
+            if self.publish([table], places):
+                mended.append(key)
+        self._remove_left_behind(places)
+        return tuple(mended)
+
+    def remove(self, keys: Iterable[TableKey]) -> tuple[TableKey, ...]:
+        """Remove tables that nobody asks for; in other clusters that is done some time after it is given as done."""
+        wanted = set(keys)
+        gone = set(self.local.remove(sorted(wanted)))
+        for remote in self.remotes.values():
+            theirs = sorted(wanted & remote.target.spots().keys() - remote.target.retained())
+            if theirs and remote.fault() is None:
+                remote.remove(theirs)
+                gone.update(theirs)
+        return tuple(sorted(gone))
+
+    def _look(self, places: Mapping[TableKey, Place]) -> None:
+        for key in self._places.keys() - places.keys():
+            self._refused_here.pop(key, None)
+            for target in self._targets():
+                target.forget_refusals([key])
+        self._places = places
+        self._inventory.policies = frozenset(place.uid for place in places.values() if place.uid)
+        for remote in self.remotes.values():
+            remote.look(places)
+            if remote.fault() is None and remote.idle():
+                self._inventory.settle(remote.name, remote.target.spots().values())
+
+    def _bars_remote(self, key: TableKey, place: Place, places: Mapping[TableKey, Place]) -> bool:
+        remote = self.remotes.get(place.cluster)
+        if remote is None:
+            known = ", ".join([LOCAL, *sorted(self.remotes)])
+            self._refused_here[key] = Refusal(
+                "ClusterUnknown",
+                f"publish.cluster: {place.cluster!r} is not in the operator's configuration; right would be {known}",
+            )
+            return True
+        fault = remote.fault()
+        if fault is not None:
+            self._refused_here[key] = fault
+            return True
+        return remote.target.bars(key, place, places)
+
+    def _entered(
+        self, remote: Remote, tables: list[RoutingTable], places: Mapping[TableKey, Place]
+    ) -> list[RoutingTable]:
+        """Those whose places stand in the inventory, which is written before they are: else nobody could sweep them."""
+        spots = {
+            Spot(table.policy_namespace, places[key_of(table)].name): table.identity.uid
+            for table in tables
+            if key_of(table) in places
+        }
+        try:
+            self._inventory.enter(remote.name, spots)
+        except KubeFault as fault:
+            refusal = refusal_of(LOCAL, fault)
+            self._refused_here |= {key_of(table): refusal for table in tables}
+            return []
+        return tables
+
+    def _misplaced(self, places: Mapping[TableKey, Place]) -> list[tuple[TableKey, RoutingTable]]:
+        """Tables that stand in another cluster than they are wanted in, and not there yet."""
+        found = []
+        for table in self.tables():
+            key = key_of(table)
+            place = places.get(key)
+            if place is None or not place.publishes or place.cluster == self._standing_in(key, place.cluster):
+                continue
+            remote = self.remotes.get(place.cluster)
+            if place.cluster == LOCAL or (remote is not None and remote.fault() is None):
+                found.append((key, table))
+        return found
+
+    def _remove_left_behind(self, places: Mapping[TableKey, Place]) -> None:
+        """Remove the old copy of a table that moved to another cluster and stands there."""
+        for key, place in places.items():
+            if not place.publishes or self._standing_in(key, place.cluster) != place.cluster:
+                continue
+            if place.cluster != LOCAL and key in self.local.spots():
+                self.local.remove([key])
+            for name, remote in self.remotes.items():
+                if name != place.cluster and remote.fault() is None and key in remote.target.spots():
+                    remote.remove([key])
+
+    def _standing_in(self, key: TableKey, preferred: str) -> str:
+        """The cluster where a table stands, ``preferred`` if there among others; "" for none."""
+        found = [name for name, remote in self.remotes.items() if key in remote.tables()]
+        if key in self.local.spots():
+            found.insert(0, LOCAL)
+        return preferred if preferred in found else next(iter(found), "")
+
+    def _cluster_of(self, key: TableKey, places: Mapping[TableKey, Place]) -> str:
+        place = places.get(key)
+        return place.cluster if place is not None and place.publishes else self._standing_in(key, LOCAL) or LOCAL
+
+    def _targets(self) -> list[TableTarget]:
+        return [self.local, *(remote.target for remote in self.remotes.values())]
+
+
+def _order(table: RoutingTable) -> tuple[int, int]:
+    return table.identity.term, table.identity.revision
