@@ -113,11 +113,13 @@ def sweep() -> None:
 
 
 def execute(name: str, command: list[str]) -> None:
-    """Become ``command``, in the cluster's network, with its KUBECONFIG, kubectl and kind."""
+    """Become ``command``, in the cluster's network, with its KUBECONFIG, kubectl, kind and helm."""
     if given := os.environ.get(GIVEN):
         os.execvpe(command[0], command, {**os.environ, "KUBECONFIG": str(Path(given).resolve())})
     cluster = _running(name)
     environment = kind.environment(cluster)
+    if command[0] == "helm" and not (cluster.folder / "bin" / "helm").exists():
+        (cluster.folder / "bin" / "helm").symlink_to(parts.helm())
     os.environ["PATH"] = environment["PATH"]
     argv = [*kind.inside(cluster), *command]
     os.execvpe(argv[0], argv, environment)
@@ -134,15 +136,17 @@ def load_image(name: str, image: str) -> None:
 
 
 def load(name: str, wanted: list[str]) -> None:
-    """Build what is not built of images of our own, and give the cluster's nodes what they don't have of them."""
+    """Build images of our own, give the nodes what they don't have of them, and print what each now is."""
     for which in wanted:
+        made = images.build(which)
+        started = time.monotonic()
         if GIVEN in os.environ:
             load_image(name, str(images.archive(which)))
-            continue
-        started = time.monotonic()
-        sent = sum(layer.stat().st_size for layer in node.give(_running(name), which))
-        took = time.monotonic() - started
-        sys.stderr.write(f"headrace: image {which}: {sent / 1e6:.0f} MB to the nodes in {took:.1f} s\n")
+        else:
+            sent = sum(layer.stat().st_size for layer in node.give(_running(name), made))
+            took = time.monotonic() - started
+            sys.stderr.write(f"headrace: image {which}: {sent / 1e6:.0f} MB to the nodes in {took:.1f} s\n")
+        sys.stdout.write(f"{which} {made.identity()}\n")
 
 
 def on_node(name: str, command: Callable[[record.Record], None]) -> None:

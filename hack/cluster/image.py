@@ -55,6 +55,15 @@ class Image:
     entrypoint: list[str]
     settings: dict[str, object]
 
+    def identity(self) -> str:
+        """The digest of its configuration, which names its layers: what a pod's status calls imageID."""
+        return hashlib.sha256(self.configuration()).hexdigest()
+
+    def configuration(self) -> bytes:
+        """Its configuration, as JSON."""
+        digests = [_digest(layer) for layer in self.layers]
+        return json.dumps(_configuration(digests, self.entrypoint, self.settings), sort_keys=True).encode()
+
 
 def write_missing(out: IO[bytes], made: Image, known: set[str]) -> list[Path]:
     """Write an OCI archive of ``made`` to a stream, without the layers whose digests (``sha256:…``) are ``known``.
@@ -62,7 +71,7 @@ def write_missing(out: IO[bytes], made: Image, known: set[str]) -> list[Path]:
     A containerd that has those layers takes it like a whole one. Returns the layers that were written.
     """
     digests = [_digest(layer) for layer in made.layers]
-    configuration = json.dumps(_configuration(digests, made.entrypoint, made.settings), sort_keys=True).encode()
+    configuration = made.configuration()
     blobs = [
         _blob(f"{LAYER_TYPE}.tar", digest, layer.stat().st_size)
         for digest, layer in zip(digests, made.layers, strict=True)

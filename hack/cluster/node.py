@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 
 import image
-import images
 import kind
 from record import Record
 
 MANIFEST, MOVED_MANIFEST = "/etc/kubernetes/manifests/kube-apiserver.yaml", "/etc/kubernetes/kube-apiserver.yaml"
+KILL_ALL = "while pkill -KILL -x kube-apiserver; do sleep 0.2; done"  # the kubelet may be just restarting it
 API_SCRIPTS = {
-    "stop": f"[ ! -e {MANIFEST} ] || mv {MANIFEST} {MOVED_MANIFEST}; sleep 1; while pkill -KILL -x kube-apiserver; do sleep 0.2; done",
+    "stop": f"[ ! -e {MANIFEST} ] || mv {MANIFEST} {MOVED_MANIFEST}; sleep 1; {KILL_ALL}",
     "start": f"[ -e {MANIFEST} ] || mv {MOVED_MANIFEST} {MANIFEST}",
     "pause": "pkill -STOP -x kube-apiserver",
     "resume": "pkill -CONT -x kube-apiserver",
@@ -42,9 +42,8 @@ def api(cluster: Record, what: str) -> None:
         kind.await_success(cluster, ["kubectl", "get", "--raw", "/readyz"], "the API server is not ready again")
 
 
-def give(cluster: Record, which: str) -> list[Path]:
-    """Give the nodes one of images.py; only layers that they don't have are sent. Returns those."""
-    made = images.build(which)
+def give(cluster: Record, made: image.Image) -> list[Path]:
+    """Give the nodes an image; only layers that they don't have are sent. Returns those."""
     sent: dict[Path, None] = {}
     for node in kind.output(cluster, ["kind", "get", "nodes", "--name", cluster.kind_name]).split():
         control = ["docker", "exec", "--interactive", node, "ctr", "--namespace=k8s.io"]
@@ -64,5 +63,5 @@ def give(cluster: Record, which: str) -> list[Path]:
                 pass  # it ended early, and says why
             said = importing.stdout.read().decode(errors="replace")
         if importing.returncode != 0:
-            raise RuntimeError(f"node {node} did not take image {which}:\n{said}")
+            raise RuntimeError(f"node {node} did not take {made.name}:\n{said}")
     return list(sent)

@@ -1,7 +1,8 @@
 """Runs a fleet as a process of its own: ``python -m headrace_lab.engine --spec FILE``.
 
 Off the request path. One line of JSON on standard output tells the ports once all are open; then it serves until
-SIGTERM or SIGINT, or until standard input ends when asked, so that no fleet outlives the demo that started it.
+SIGTERM or SIGINT, or until standard input ends when asked, so that no fleet outlives the demo that started it. In a
+pod, where a signal means that others will serve, ``--grace`` lets what runs end first, as real engines do.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     loop.call_soon_threadsafe(stop.set)
 
 
-async def _serve(spec: FleetSpec, *, exit_with_stdin: bool) -> None:
+async def _serve(spec: FleetSpec, *, exit_with_stdin: bool, grace: float) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -40,6 +41,8 @@ async def _serve(spec: FleetSpec, *, exit_with_stdin: bool) -> None:
     sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
     sys.stdout.flush()
     await stop.wait()
+    if grace:
+        await fleet.drain(grace)
     await fleet.stop()
 
 
@@ -48,11 +51,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m headrace_lab.engine", description="simulated engines")
     parser.add_argument("--spec", type=Path, required=True, help="the fleet, as JSON")
     parser.add_argument("--exit-with-stdin", action="store_true", help="end when standard input ends")
+    parser.add_argument(
+        "--grace", type=float, default=0.0, metavar="S", help="seconds that running requests have after a signal"
+    )
     arguments = parser.parse_args()
     try:
         spec = read_spec(arguments.spec)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(spec, exit_with_stdin=arguments.exit_with_stdin))
+            runner.run(_serve(spec, exit_with_stdin=arguments.exit_with_stdin, grace=arguments.grace))
     except InputError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_INPUT

@@ -6,6 +6,8 @@ runs, because the demo and tests live in other processes. It knows nothing of ro
 
 from __future__ import annotations
 
+import asyncio
+import math
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Final
@@ -19,6 +21,8 @@ from headrace_lab.engine.contract import EngineConfig
 from headrace_lab.engine.hardware import HARDWARE
 from headrace_lab.engine.kvcache import BLOCK_TOKENS
 from headrace_lab.engine.server import Replica, ReplicaState, StateChange, json_response
+
+DRAIN_LOOKS: Final = 0.05  # seconds between two looks at what still runs
 
 _Name = Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9._-]+$")]
 _Port = Annotated[int, Meta(ge=0, le=65535)]
@@ -155,6 +159,15 @@ class Fleet:
         await web.TCPSite(self._runner, self.spec.host, self.spec.control_port).start()
         host, port = self._runner.addresses[0][:2]
         self.control_url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    async def drain(self, grace: float) -> None:
+        """Take nothing new, and give what runs ``grace`` seconds to end."""
+        for name in self.engines:
+            await self.set_state(name, StateChange(draining=True))
+        for _ in range(math.ceil(grace / DRAIN_LOOKS)):
+            if not any(state.running or state.waiting for name in self.engines for state in self.states(name)):
+                return
+            await asyncio.sleep(DRAIN_LOOKS)
 
     async def stop(self) -> None:
         """Cut every connection and close every port."""

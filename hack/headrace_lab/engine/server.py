@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import random
 import socket
+from collections import Counter
 from collections.abc import Mapping
 from time import time
 from typing import Annotated, Any, Final
@@ -27,6 +28,7 @@ FRONTEND_HEADER: Final = "x-lab-frontend"
 DEFAULT_OUTPUT_MEAN: Final = 128  # tokens of an answer whose request sets no limit; geometric
 DEFAULT_OUTPUT_MAX: Final = 1024
 MAX_BODY: Final = 64 << 20
+MAX_FRONTENDS: Final = 256  # whose requests are counted apart; as many as a policy can have
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -45,7 +47,7 @@ RESTORED: Final = StateChange(slow=1.0, fail=0.0, dead=False, draining=False, pa
 
 
 class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica at this moment; counts are over all its lives."""
+    """A replica at this moment; counts are over all its lives. ``asked``: requests by the front-end that they name."""
 
     url: str
     slow: float
@@ -59,6 +61,7 @@ class ReplicaState(msgspec.Struct, frozen=True, kw_only=True):
     aborted: int
     failed: int
     refused: int
+    asked: dict[str, int] = {}
 
 
 class Replica:
@@ -81,6 +84,7 @@ class Replica:
         self._half_trips = half_trips or {}
         self._created = int(time())
         self._answers = 0
+        self._asked: Counter[str] = Counter()
         self._wanted = RESTORED
         self._past = Stats()
         self._driver: Driver | None = None
@@ -114,6 +118,7 @@ class Replica:
             aborted=self._past.aborted + now.aborted,
             failed=self._past.failed + now.failed,
             refused=self._past.refused + now.refused,
+            asked=dict(self._asked),
         )
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
@@ -130,6 +135,7 @@ class Replica:
                 web.get("/v1/models", self._models),
                 web.get("/health", self._health),
                 web.get("/metrics", self._metrics),
+                web.get("/lab/state", self._show_state),
                 web.post("/lab/state", self._lab_state),
             ]
         )
@@ -209,7 +215,10 @@ class Replica:
         return await self._answer(http, chat=False)
 
     async def _answer(self, http: web.Request, *, chat: bool) -> web.StreamResponse:
-        half = self._half_trips.get(http.headers.get(FRONTEND_HEADER, ""), 0.0)
+        frontend = http.headers.get(FRONTEND_HEADER, "")
+        half = self._half_trips.get(frontend, 0.0)
+        if len(self._asked) < MAX_FRONTENDS or frontend in self._asked:
+            self._asked[frontend] += 1
         body = await http.read()
         if half:
             await asyncio.sleep(half)
@@ -294,6 +303,9 @@ class Replica:
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=self._alive().metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def _show_state(self, _: web.Request) -> web.Response:
+        return json_response(self.state)
 
     async def _lab_state(self, http: web.Request) -> web.StreamResponse:
         try:

@@ -204,13 +204,13 @@ def body_of(request: Request, target: ReplayTarget) -> bytes:
 
 
 def headers_of(request: Request) -> dict[str, str]:
-    """The request's headers: its conversation, its priority, and where it comes from."""
-    return {
+    """The request's headers: its conversation if it has one, its priority, and where it comes from."""
+    headers = {
         "content-type": "application/json",
-        SESSION_HEADER: request.session,
         PRIORITY_HEADER: request.priority,
         FRONTEND_HEADER: request.frontend,
     }
+    return headers | {SESSION_HEADER: request.session} if request.session else headers
 
 
 def _number(header: str, *, unknown: int) -> int:
