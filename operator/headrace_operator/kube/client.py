@@ -103,11 +103,13 @@ class KubeClient:
             headers={"Accept": METADATA_ONLY} if metadata_only else None,
         )
 
-    def every(self, path: str, *, labels: str = "", metadata_only: bool = False, page: int = 500) -> Iterator[Json]:
+    def every(
+        self, path: str, *, labels: str = "", fields: str = "", metadata_only: bool = False, page: int = 500
+    ) -> Iterator[Json]:
         """All objects of a list, page by page; some of them twice when the list had to be begun anew."""
         after = ""
         while True:
-            query = {"limit": str(page), "labelSelector": labels, "continue": after}
+            query = {"limit": str(page), "labelSelector": labels, "fieldSelector": fields, "continue": after}
             try:
                 found = self._call(
                     "GET",
