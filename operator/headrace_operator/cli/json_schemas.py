@@ -1,4 +1,4 @@
-"""JSON schemas of what ``plan`` and ``explain`` print with -o json, from the types that are printed.
+"""JSON schemas of what commands print with -o json, from the types that are printed.
 
 ``python -m headrace_operator.cli.json_schemas`` writes docs/reference/*.schema.json; a test fails when one is stale.
 """
@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from headrace_operator.cli.break_glass import BreakGlassReport
 from headrace_operator.cli.explaining import Explanation
 from headrace_operator.decision.why.report import PlanReport
 
@@ -18,6 +19,7 @@ FOLDER: Final = Path("docs/reference")
 PRINTED: Final[dict[str, type[msgspec.Struct]]] = {
     "plan.schema.json": PlanReport,
     "explain.schema.json": Explanation,
+    "break-glass.schema.json": BreakGlassReport,
 }
 
 

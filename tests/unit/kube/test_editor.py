@@ -1,4 +1,4 @@
-"""Who edited a resource last, out of managedFields as API servers write them, and out of anything else without a fall."""
+"""Who edited a resource last: managedFields as API servers write them, and anything else without a fall."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ JSON = st.recursive(
     max_leaves=8,
 )
 ENTRY = st.fixed_dictionaries(
-    {}, optional={key: JSON for key in ("manager", "operation", "time", "fieldsV1", "subresource")}
+    {}, optional=dict.fromkeys(("manager", "operation", "time", "fieldsV1", "subresource"), JSON)
 )
 BOOKS = st.fixed_dictionaries(
     {}, optional={"managedFields": st.lists(ENTRY, max_size=4) | JSON, "uid": JSON, "annotations": JSON, "labels": JSON}
