@@ -15,11 +15,13 @@ from headrace_operator.publisher.places import Refusal, TableKey
 RETRY_SECONDS: Final = 15.0
 """How long a place that was refused is left alone."""
 SILENT: Final = "ClusterUnreachable"
+GONE: Final = frozenset({0, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
+"""Statuses of answers that are none: there is no server, or none behind what stands before it."""
 
 
 def refusal_of(cluster: str, fault: KubeFault) -> Refusal:
     """The refusal that a fault comes to."""
-    if fault.status == 0 or fault.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if fault.status in GONE:
         return Refusal(SILENT, f"cluster {cluster} does not answer: {fault.message}; the old table stays")
     if fault.forbidden:
         return Refusal("Forbidden", f"cluster {cluster}: {fault.message}; the old table stays")

@@ -70,6 +70,8 @@ class TableTarget:
         self._barred_until: dict[TableKey, float] = {}
         self._checked = -float("inf")
         self.refusals: dict[TableKey, Refusal] = {}
+        self.silent: Refusal | None = None
+        """Why the last publication had no answer, if so."""
 
     # What stands
 
@@ -129,8 +131,7 @@ class TableTarget:
                 return True
             if self._barred_until.get(key, -float("inf")) > self._steady():
                 return key in self.refusals
-            if key in self.refusals and self.refusals[key].reason == "ConfigMapTaken":
-                del self.refusals[key]
+            self.refusals.pop(key, None)
             return False
 
     def forget_refusals(self, keys: Iterable[TableKey]) -> None:
@@ -149,6 +150,7 @@ class TableTarget:
         """
         jobs = [(table, place) for table in tables if (place := self._place(key_of(table), places)) is not None]
         outcomes = self._pool.each(jobs, lambda job: self._write(*job, places))
+        self.silent = None
         written = []
         for (table, _), outcome in zip(jobs, outcomes, strict=True):
             refusal = refusal_of(self.cluster, outcome) if isinstance(outcome, KubeFault) else outcome
@@ -195,10 +197,6 @@ class TableTarget:
             if isinstance(outcome, KubeFault):
                 self._refuse(key, refusal_of(self.cluster, outcome))
         return tuple(key for key, outcome in zip(going, outcomes, strict=True) if outcome is None)
-
-    def silent(self) -> str:
-        """What was said of the last write that had no answer, while that is so."""
-        return next((one.message for one in list(self.refusals.values()) if one.reason == SILENT), "")
 
     # Rules
 
@@ -411,7 +409,9 @@ class TableTarget:
 
     def _refuse(self, key: TableKey, refusal: Refusal) -> None:
         self.refusals[key] = refusal
-        if refusal.reason != SILENT:
+        if refusal.reason == SILENT:
+            self.silent = refusal
+        else:
             self._barred_until[key] = self._steady() + RETRY_SECONDS
 
     def _is_barred(self, key: TableKey) -> bool:
