@@ -66,9 +66,13 @@ METRIC_TTFT: Final = "headrace_time_to_first_token_seconds"
 METRIC_DURATION: Final = "headrace_request_duration_seconds"
 METRIC_TABLE_REVISION: Final = "headrace_table_revision"
 METRIC_TABLE_ISSUED: Final = "headrace_table_issued_timestamp_seconds"
+# When the router applied the table in use: with the issue time, how long a publication takes.
+METRIC_TABLE_APPLIED: Final = "headrace_table_applied_timestamp_seconds"
+METRIC_TABLE_WATCHED: Final = "headrace_table_watched"
 METRIC_TABLE_REJECTS: Final = "headrace_table_rejects_total"
 METRIC_HEARTBEAT_AGE: Final = "headrace_operator_heartbeat_age_seconds"
 METRIC_EJECTED: Final = "headrace_ejected_endpoints"
+METRIC_ENDPOINTS: Final = "headrace_endpoints"  # by engine: addresses that a router knows and can use
 
 # A router's own measurement to each engine it may use: median of its connects, and how many it is the median of.
 METRIC_ROUND_TRIP: Final = "headrace_round_trip_seconds"

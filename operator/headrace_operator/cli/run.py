@@ -92,7 +92,7 @@ async def _operate(arguments: argparse.Namespace) -> int:
     from headrace_operator.controller.takeover import remembered
     from headrace_operator.loader.config_file import ConfigFile
     from headrace_operator.loader.loader import scrape_settings
-    from headrace_operator.loader.scrape import Scraper
+    from headrace_operator.loader.sources import Sources
     from headrace_operator.publisher.records import read_memory
     from headrace_operator.publisher.standalone import StandalonePublisher
     from headrace_operator.publisher.state import start_term
@@ -107,7 +107,7 @@ async def _operate(arguments: argparse.Namespace) -> int:
     publisher = StandalonePublisher(arguments.state, identity)
     store = DirectoryStore(arguments.standalone, generations=stored_generations(publisher.stored))
     stop = asyncio.Event()
-    source = Scraper(scrape_settings(config_file.look().config), clock=clock.steady, follow=not arguments.once)
+    source = Sources(scrape_settings(config_file.look().config), clock=clock.steady, follow=not arguments.once)
     controller = Controller(
         store, source, publisher, config_file, metrics, clock, remembered(read_memory(arguments.state))
     )

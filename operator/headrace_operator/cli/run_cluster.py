@@ -34,7 +34,7 @@ from headrace_operator.kube.client import TIMEOUT, KubeClient, KubeFault, NotLea
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import scrape_settings
-from headrace_operator.loader.scrape import Scraper
+from headrace_operator.loader.sources import Sources
 from headrace_operator.publisher.publisher import Publisher
 from headrace_operator.store.cluster import ClusterStore, ServicePort
 
@@ -160,7 +160,7 @@ class _Operator:
         self._publisher = publisher
         config = self._config_file.look().config
         clock = Clock()
-        source = Scraper(scrape_settings(config), clock=clock.steady)
+        source = Sources(scrape_settings(config), clock=clock.steady)
         restored = taken_over(publisher.tables.tables(), publisher.engine_statuses, publisher.retained)
         controller = Controller(
             self._store, source, publisher, self._config_file, self._metrics, clock, restored, self._configured

@@ -211,7 +211,8 @@ class Controller:
             log.info("the configuration changed")
         if looked.changed or resources is not self._resources:
             self._resources = resources
-            self._source.retarget(self._loader.configure(resources.engines, resources.policies, self._config))
+            found = self._loader.configure(resources.engines, resources.policies, self._config, resources.services)
+            self._source.retarget(found)
         return resources
 
     async def _tick(self) -> None:

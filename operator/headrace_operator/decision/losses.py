@@ -95,7 +95,9 @@ def _carried(engine: EngineState) -> float:
 
 def _agreed(before: EngineState, after: EngineState | None) -> bool:
     """Whether a second source, or the administrator, says the same."""
-    return after is not None and (not after.alive or after.state != "Active" or after.spec != before.spec)
+    return after is not None and (
+        not after.alive or after.loss_agreed or after.state != "Active" or after.spec != before.spec
+    )
 
 
 def _with_held(last: Snapshot, now: Snapshot, held: set[str]) -> Snapshot:

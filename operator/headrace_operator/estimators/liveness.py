@@ -10,8 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Outcome = Literal["Read", "Answered", "Refused", "Failed"]
-"""Read: a page with known figures. Answered: HTTP, but no such page. Refused: nothing listens. Failed: no answer."""
+Outcome = Literal["Read", "Answered", "Refused", "Failed", "Down", "Gone"]
+"""Read: a page with known figures. Answered: HTTP, but no such page. Refused: nothing listens. Failed: no answer.
+
+Of a metric source that scrapes for us: Down, it can't read the target (``up == 0``); Gone, it no longer knows it.
+"""
 
 
 @dataclass(frozen=True, slots=True)

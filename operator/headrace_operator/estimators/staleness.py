@@ -75,3 +75,16 @@ def relative_factors(rungs: dict[str, Rung]) -> dict[str, float]:
     if 2 * len(lost) > len(rungs) or len(lost) == len(rungs):
         return dict.fromkeys(rungs, 1.0)
     return {name: rung.factor for name, rung in rungs.items()}
+
+
+def shrunk_together(rungs: dict[str, Rung], *, away: bool) -> dict[str, float]:
+    """The same for a source that is itself watched (a Prometheus); away: it does not answer.
+
+    While it is away, or most of its engines are stale, all shrink alike, by the state of the freshest of them, which
+    favours nobody; and once that is unknown the declared values hold again.
+    """
+    lost = [rung for rung in rungs.values() if rung.factor < 1.0]
+    if not away and 2 * len(lost) <= len(rungs):
+        return {name: rung.factor for name, rung in rungs.items()}
+    best = max(rungs.values(), key=lambda rung: (rung.state != "Unknown", rung.factor))
+    return dict.fromkeys(rungs, 1.0 if best.state == "Unknown" else best.factor)

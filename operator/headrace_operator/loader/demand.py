@@ -15,8 +15,16 @@ from typing import Final, NamedTuple
 from headrace_operator.estimators import demand as estimator
 from headrace_operator.estimators.counters import Increase, Sample, increase
 from headrace_operator.estimators.demand import DecayingSum, DemandEstimate
-from headrace_operator.estimators.staleness import State, Thresholds, ladder, observed_interval, thresholds
+from headrace_operator.estimators.staleness import (
+    HOLD_INTERVALS,
+    State,
+    Thresholds,
+    ladder,
+    observed_interval,
+    thresholds,
+)
 from headrace_operator.loader.classes import ClassCounts
+from headrace_operator.loader.pools import Reach
 from headrace_operator.loader.source import DemandKey, RouterCounts, RouterTarget, TargetSample
 from headrace_operator.snapshot.signals import DemandSignal, Reading, Share
 
@@ -114,12 +122,19 @@ class DemandTrackers:
     def __init__(self) -> None:
         self._frontends: dict[str, _Frontend] = {}
         self._sources: dict[SourceName, _Source] = {}
+        self._found: frozenset[str] = frozenset()
 
     def retarget(self, routers: Iterable[RouterTarget]) -> None:
-        """Which routers there are; all of a front-end's."""
+        """Which routers there are; all of a front-end's. One without a url: those that its metric source finds."""
         wanted: dict[str, set[str]] = {}
+        found = set()
         for router in routers:
             wanted.setdefault(router.frontend, set()).add(router.url)
+            if not router.url:
+                found.add(router.frontend)
+                known = self._frontends.get(router.frontend)
+                wanted[router.frontend] = set(known.routers if known and router.frontend in self._found else ())
+        self._found = frozenset(found)
         for name in [name for name in self._frontends if name not in wanted]:
             del self._frontends[name]
         for name, urls in wanted.items():
@@ -132,11 +147,14 @@ class DemandTrackers:
             if not isinstance(sample.target, RouterTarget):
                 continue
             frontend = self._frontends.get(sample.target.frontend)
-            router = None if frontend is None else frontend.routers.get(sample.target.url)
-            if frontend is None or router is None:
+            if frontend is None:
                 continue
-            _take(router, sample)
-            if all(one.tried for one in frontend.routers.values()):
+            if sample.target.frontend in self._found and sample.target.url:
+                _appear(frontend, sample.target.url, gone=sample.outcome == "Gone")
+            router = frontend.routers.get(sample.target.url)
+            if router is not None:
+                _take(router, sample)
+            if frontend.routers and all(one.tried for one in frontend.routers.values()):
                 self._flush(sample.target.frontend, frontend, sample.at, shedding)
 
     def _flush(self, name: str, frontend: _Frontend, at: float, shedding: Collection[str]) -> None:
@@ -188,6 +206,19 @@ class DemandTrackers:
             return None
         return {name: True for ejected in counts for name, number in ejected.items() if number > 0}
 
+    def reach(self) -> dict[str, Reach]:
+        """What routers say of engines' endpoints: the most that one can use, and the age of the oldest word on it."""
+        found: dict[str, Reach] = {}
+        for frontend in self._frontends.values():
+            for router in frontend.routers.values():
+                if router.last is None:
+                    continue
+                at, counts = router.last
+                for engine, number in counts.endpoints.items():
+                    known = found.get(engine, Reach(at, 0.0))
+                    found[engine] = Reach(min(at, known.at), max(number, known.endpoints))
+        return found
+
     def sent_rates(self, frontends: Collection[str], now: float) -> Mapping[str, float] | None:
         """Requests/s that these front-ends' routers sent to each engine over the last minutes (absent: none).
 
@@ -196,7 +227,10 @@ class DemandTrackers:
         rates: dict[str, float] = {}
         for name in frontends:
             frontend = self._frontends.get(name)
-            if frontend is None or frontend.complete_at is None or now - frontend.complete_at > SENT_PATIENCE:
+            if frontend is None or frontend.complete_at is None:
+                return None
+            patience = max(SENT_PATIENCE, HOLD_INTERVALS * observed_interval(frontend.times))
+            if now - frontend.complete_at > patience or not frontend.routers:
                 return None
             for router in frontend.routers.values():
                 if router.watched.value < MIN_WATCHED:
@@ -234,6 +268,14 @@ class DemandTrackers:
             source.state_since,
             {label: one.counts() for label, one in source.classes.items()},
         )
+
+
+def _appear(frontend: _Frontend, url: str, *, gone: bool) -> None:
+    """Routers come and go with what the metric source finds."""
+    if gone:
+        frontend.routers.pop(url, None)
+    else:
+        frontend.routers.setdefault(url, _Router())
 
 
 def _take(router: _Router, sample: TargetSample) -> None:

@@ -2,14 +2,16 @@
 
 On the engine-signal path. Joins the estimators (windows, liveness, penalties, ramps, staleness) for each engine and
 guards against mass loss: when over half of a model's capacity seems dead at once, it counts only if a second source,
-the routers' own connects, agrees. Must not do I/O or read clocks; all times are arguments on one steady clock.
+the routers' own connects, agrees. An engine behind a Service lives by its endpoints and never dies of silence. Must
+not do I/O or read clocks; all times are arguments on one steady clock.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
+from statistics import median
 from typing import Final
 
 from headrace_api.base import resource_id
@@ -19,11 +21,13 @@ from headrace_operator.estimators import penalty as penalties
 from headrace_operator.estimators import ramp as ramps
 from headrace_operator.estimators import staleness
 from headrace_operator.estimators.demand import TAU
-from headrace_operator.estimators.liveness import Liveness, engine_alive
+from headrace_operator.estimators.liveness import Liveness, Outcome, engine_alive
 from headrace_operator.estimators.penalty import Measured, Penalty, PenaltyRules
 from headrace_operator.estimators.replica import EngineFigures, PageReading, ReplicaWindow, combine
 from headrace_operator.loader.expectation import measured, reference_rate
+from headrace_operator.loader.pools import Key, Loss, Reach, ServicePools, key_of
 from headrace_operator.loader.source import EngineTarget, TargetSample
+from headrace_operator.loader.targets import Services, service_key
 from headrace_operator.loader.trims import TrimTrackers
 from headrace_operator.snapshot.signals import EngineSignal, Factor, ProfileDrift, Reading
 
@@ -49,9 +53,13 @@ class EngineRules:
 
 @dataclass(slots=True)
 class _Replica:
+    """up: what a metric source says of it. tried: time of the last attempt, and what came of it."""
+
     window: ReplicaWindow
     live: Liveness = field(default_factory=Liveness)
     problem: str = ""
+    up: bool | None = None
+    tried: tuple[float, Outcome | None] = (float("-inf"), None)
 
 
 @dataclass(slots=True)
@@ -59,7 +67,10 @@ class _Engine:
     spec: InferenceEngineSpec
     limits: staleness.Thresholds
     first: bool
-    replicas: dict[str, _Replica] = field(default_factory=dict)
+    source: str = ""
+    pooled: bool = False
+    problem: str = ""
+    replicas: dict[Key, _Replica] = field(default_factory=dict)
     penalty: Penalty = field(default_factory=Penalty)
     measured: Measured | None = None
     ramp: ramps.Ramp | None = None
@@ -73,16 +84,25 @@ class _Engine:
     def models(self) -> frozenset[str]:
         return frozenset(name for model in self.spec.models for name in (model.name, *model.adapters))
 
+    @property
+    def found(self) -> bool:
+        """Whether its replicas are those that the metric source finds."""
+        return bool(self.source and self.spec.metrics.selector) and not self.pooled
+
 
 @dataclass(frozen=True, slots=True)
 class EngineView:
-    """One engine now: its signal, the ladder's state since when, and what its pages said that is wrong."""
+    """One engine now: its signal, the ladder's state since when, and what its pages said that is wrong.
+
+    source: the metric source that it is read from; empty: its own pages.
+    """
 
     signal: EngineSignal
     figures: EngineFigures
     state: staleness.State
     state_since: float
     problems: tuple[str, ...]
+    source: str = ""
 
 
 class EngineTrackers:
@@ -96,6 +116,7 @@ class EngineTrackers:
         self._lost: set[str] = set()
         self._trims = TrimTrackers()
         self.held_models: frozenset[str] = frozenset()
+        self.pools = ServicePools()
 
     def configure(self, rules: EngineRules) -> None:
         """New thresholds; what was observed stays."""
@@ -125,9 +146,20 @@ class EngineTrackers:
             for name, factor in punished.items()
         }
 
-    def retarget(self, engines: Iterable[InferenceEngine], holds: Mapping[str, tuple[float, float]]) -> None:
-        """Which engines there are; holds: (hold, degrade) seconds by engine id, from the policies that use it."""
+    def retarget(
+        self,
+        engines: Iterable[InferenceEngine],
+        holds: Mapping[str, tuple[float, float]],
+        services: Services | None = None,
+        sources: Mapping[str, str] | None = None,
+    ) -> None:
+        """Which engines there are; holds: (hold, degrade) seconds by engine id, from the policies that use it.
+
+        services: endpoints of Services. sources: the metric source of each engine that has one.
+        """
         wanted = {resource_id(engine.metadata): engine for engine in engines}
+        keys = {name: key for name, engine in wanted.items() if (key := service_key(engine))}
+        self.pools.retarget({name: (services or {}).get(key) for name, key in keys.items()})
         for name in [name for name in self._engines if name not in wanted]:
             del self._engines[name]
         for name, resource in wanted.items():
@@ -137,17 +169,29 @@ class EngineTrackers:
                 engine = self._engines[name] = _Engine(resource.spec, limits, self._first)
                 engine.penalty = self._restored.pop(name, engine.penalty)
                 engine.dead = name in self._lost
-            engine.spec, engine.limits = resource.spec, limits
-            urls = set(resource.spec.endpoints.urls)
-            for url in [url for url in engine.replicas if url not in urls]:
-                del engine.replicas[url]
-            for url in urls - engine.replicas.keys():
-                known = Liveness(up=False) if name in self._lost else Liveness()
-                engine.replicas[url] = _Replica(ReplicaWindow(self._rules.window), known)
+            source = (sources or {}).get(name, "")
+            if source != engine.source:
+                engine.replicas, engine.problem = {}, ""
+            engine.spec, engine.limits, engine.source = resource.spec, limits, source
+            engine.pooled = self.pools.known(name)
+            if not engine.found:
+                self._follow(name, engine)
             self._lost.discard(name)
         self._trims.retarget({name: engine.spec for name, engine in self._engines.items()})
         if wanted:
             self._first = False
+
+    def _follow(self, name: str, engine: _Engine) -> None:
+        """The replicas whose addresses are known: what was observed of those that stay is kept."""
+        if engine.pooled:
+            keys = {key_of(name, endpoint) for endpoint in self.pools.to_read().get(name, ())}
+        else:
+            keys = {(url, "") for url in engine.spec.endpoints.urls}
+        for key in [key for key in engine.replicas if key not in keys]:
+            del engine.replicas[key]
+        for key in keys - engine.replicas.keys():
+            known = Liveness(up=False) if name in self._lost and not engine.pooled else Liveness()
+            engine.replicas[key] = _Replica(ReplicaWindow(self._rules.window), known)
 
     def observe(self, samples: Iterable[TargetSample]) -> None:
         """Take samples of engines; penalties advance once for each engine that has a new page."""
@@ -157,34 +201,44 @@ class EngineTrackers:
                 updated[sample.target.engine] = sample.at
         for name in updated:
             engine = self._engines[name]
-            engine.measured = measured(engine.spec, self._ready(engine)[0], combine(_windows(engine)))
+            engine.measured = measured(engine.spec, self._ready(name)[0], combine(self._windows(name, engine)))
         for name, at in updated.items():
             self._judge(name, at)
             if self._rules.trim:
                 engine, punished = self._engines[name], self._engines[name].penalty.factor < 1.0
-                self._trims.observe(name, at, engine.spec, self._ready(engine)[0], _windows(engine), penalized=punished)
+                self._trims.observe(
+                    name, at, engine.spec, self._ready(name)[0], self._windows(name, engine), penalized=punished
+                )
 
     def drifts(self) -> tuple[ProfileDrift, ...]:
         """Models whose profiles are wrong for most engines."""
         return self._trims.drifts()
 
     def views(
-        self, now: float, ejected: Mapping[str, bool] | None, sent: Mapping[str, float] | None = None
+        self,
+        now: float,
+        ejected: Mapping[str, bool] | None,
+        sent: Mapping[str, float] | None = None,
+        reach: Mapping[str, Reach] | None = None,
+        away: Collection[str] = (),
     ) -> dict[str, EngineView]:
         """All engines at ``now``. ejected: which engines routers can't connect to; None when no router was read.
 
-        sent: requests/s that our routers sent to each engine; None when that is not wholly known.
+        sent: requests/s that our routers sent to each engine; None when that is not wholly known. reach: what routers
+        say they know of each engine's endpoints. away: metric sources that don't answer.
         """
         self._settle_deaths(ejected)
+        self.pools.settle(now, lambda loss: self._agrees(loss, now, ejected or {}, reach or {}))
+        figures = {name: combine(self._windows(name, engine)) for name, engine in self._engines.items()}
+        intervals = self._intervals(figures)
         rungs: dict[str, staleness.Rung] = {}
-        figures: dict[str, EngineFigures] = {}
         for name, engine in self._engines.items():
-            seen = combine(_windows(engine))
+            seen = figures[name]
             age = None if seen.at is None else max(0.0, now - seen.at)
-            limits = staleness.thresholds(engine.limits.hold, engine.limits.degrade, seen.interval)
-            figures[name], rungs[name] = seen, staleness.ladder(age, limits)
-        measured_ones = {name: rung for name, rung in rungs.items() if figures[name].at is not None}
-        factors = staleness.relative_factors(measured_ones)
+            interval = seen.interval or intervals.get(engine.source, 0.0)
+            limits = staleness.thresholds(engine.limits.hold, engine.limits.degrade, interval)
+            rungs[name] = staleness.ladder(age, limits)
+        factors = self._factors(rungs, figures, away)
         for name, engine in self._engines.items():
             engine.background = _background(engine.background, figures[name], sent, name)
         return {
@@ -194,16 +248,35 @@ class EngineTrackers:
 
     def _take(self, target: EngineTarget, sample: TargetSample) -> bool:
         engine = self._engines.get(target.engine)
-        replica = None if engine is None else engine.replicas.get(target.url)
-        if replica is None:
+        if engine is None or target.source != engine.source:
             return False
-        replica.live = replica.live.observe(sample.at, sample.outcome, self._rules.refused)
+        if engine.found and not self._find(engine, target, sample):
+            return False
+        replica = engine.replicas.get(target.replica)
+        if replica is None or not sample.at > replica.tried[0]:
+            return False
+        replica.tried = (sample.at, sample.outcome)
         replica.problem = f"{target.url}: {sample.problem}" if sample.problem else ""
+        if sample.outcome in ("Down", "Gone"):
+            # A metric source that can't scrape it, or lost sight of it, says nothing of whether it serves.
+            replica.up = False if sample.outcome == "Down" else None
+            return False
+        replica.up = True if engine.source and sample.outcome == "Read" else replica.up
+        replica.live = replica.live.observe(sample.at, sample.outcome, self._rules.refused)
         if replica.live.up is False:
             replica.window.readings.clear()
         if sample.outcome != "Read":
             return False
         return replica.window.observe(PageReading(sample.at, sample.values))
+
+    def _find(self, engine: _Engine, target: EngineTarget, sample: TargetSample) -> bool:
+        """Replicas come and go with what the source finds; False: the sample is of none."""
+        engine.problem = "" if target.url else sample.problem
+        if sample.outcome == "Gone":
+            engine.replicas.pop(target.replica, None)
+        elif target.replica not in engine.replicas:
+            engine.replicas[target.replica] = _Replica(ReplicaWindow(self._rules.window))
+        return target.replica in engine.replicas
 
     def _judge(self, name: str, at: float) -> None:
         engine, rules = self._engines[name], self._rules.penalty
@@ -224,19 +297,25 @@ class EngineTrackers:
         return alike or sharing
 
     def _capacity(self) -> dict[str, float]:
-        return {name: self._ready(one)[0] * reference_rate(one.spec) for name, one in self._engines.items()}
+        return {name: self._ready(name)[0] * reference_rate(one.spec) for name, one in self._engines.items()}
 
     def _models(self) -> dict[str, frozenset[str]]:
         return {name: engine.models for name, engine in self._engines.items()}
 
-    def _ready(self, engine: _Engine) -> tuple[float, bool]:
+    def _ready(self, name: str) -> tuple[float, bool]:
         """Ready replicas, and whether they were measured (else as declared)."""
+        engine = self._engines[name]
+        if engine.pooled:
+            return float(len(self.pools.ready(name))), True
         ends = engine.spec.endpoints
         states = list(engine.replicas.values())
         declared = float(ends.replicas if ends.replicas is not None else max(1, len(ends.urls)))
         alive = [replica for replica in states if replica.live.up is not False]
         read = [replica for replica in alive if replica.window.readings]
         if ends.replicas_from == "Metrics" and ends.replicas is None:
+            known = [replica.up for replica in states if replica.up is not None]
+            if engine.source:
+                return (float(sum(known)), True) if known else (declared, False)
             return (float(len(read)), True) if read else (declared, False)
         if len(alive) < len(states):
             return declared * len(alive) / len(states), True
@@ -247,7 +326,7 @@ class EngineTrackers:
         dead = {
             name
             for name, engine in self._engines.items()
-            if engine_alive([replica.live for replica in engine.replicas.values()]) is False
+            if not engine.pooled and self._seems_dead(name, engine, ejected or {})
         }
         newly = {name for name in dead if not self._engines[name].dead and not self._confirmed(name, ejected)}
         capacity = self._capacity_if_alive()
@@ -260,6 +339,60 @@ class EngineTrackers:
         self.held_models = frozenset(held)
         for name, engine in self._engines.items():
             engine.dead = name in dead and not (name in newly and engine.models & held)
+
+    @staticmethod
+    def _seems_dead(name: str, engine: _Engine, ejected: Mapping[str, bool]) -> bool:
+        replicas = engine.replicas.values()
+        if engine.source:
+            return bool(replicas) and all(one.up is False for one in replicas) and ejected.get(name, False)
+        return engine_alive([replica.live for replica in replicas]) is False
+
+    def _agrees(self, loss: Loss, now: float, ejected: Mapping[str, bool], reach: Mapping[str, Reach]) -> bool:
+        """Whether somebody else saw that the endpoint is lost: its page, its metric source, or the routers."""
+        engine = self._engines[loss.engine]
+        replica = engine.replicas.get(loss.key)
+        routers = reach.get(loss.engine)
+        if replica is not None and replica.tried[0] > loss.since and replica.tried[1] not in ("Read", "Answered"):
+            return True
+        if routers is not None and routers.at > loss.since and routers.endpoints <= loss.left:
+            return True
+        if ejected.get(loss.engine, False):
+            return True
+        # Where nobody else looks at all, the one word counts once it has stood for as long as signals are believed.
+        alone = routers is None and (replica is None or replica.tried[1] is None)
+        return alone and now - loss.since >= engine.limits.degrade
+
+    def _intervals(self, figures: Mapping[str, EngineFigures]) -> dict[str, float]:
+        """Seconds between samples by source, for replicas of which only one was seen yet."""
+        found: dict[str, list[float]] = {}
+        for name, seen in figures.items():
+            if seen.interval > 0:
+                found.setdefault(self._engines[name].source, []).append(seen.interval)
+        return {source: median(intervals) for source, intervals in found.items()}
+
+    def _factors(
+        self, rungs: Mapping[str, staleness.Rung], figures: Mapping[str, EngineFigures], away: Collection[str]
+    ) -> dict[str, float]:
+        """Staleness factors, judged among engines that one source measures."""
+        by_source: dict[str, dict[str, staleness.Rung]] = {}
+        for name, rung in rungs.items():
+            if figures[name].at is not None:
+                by_source.setdefault(self._engines[name].source, {})[name] = rung
+        found: dict[str, float] = {}
+        for source, ours in by_source.items():
+            found |= (
+                staleness.shrunk_together(ours, away=source in away) if source else staleness.relative_factors(ours)
+            )
+        return found
+
+    def _windows(self, name: str, engine: _Engine) -> Sequence[ReplicaWindow]:
+        """Windows of its replicas; not of those that are dead or no longer ready."""
+        ready = {key_of(name, endpoint) for endpoint in self.pools.ready(name)} if engine.pooled else None
+        return [
+            replica.window
+            for key, replica in engine.replicas.items()
+            if replica.live.up is not False and (ready is None or key in ready)
+        ]
 
     def _capacity_if_alive(self) -> dict[str, float]:
         return {
@@ -278,7 +411,7 @@ class EngineTrackers:
     ) -> EngineView:
         if rung.state != engine.rung or not engine.rung_since:
             engine.rung, engine.rung_since = rung.state, now
-        ready, is_measured = self._ready(engine)
+        ready, is_measured = self._ready(name)
         ramp_up = seconds(engine.spec.ramp_up)
         present = 0.0 if engine.dead else ready
         engine.ramp = ramps.observe(engine.ramp, now, present, ramp_up, first=engine.first)
@@ -294,7 +427,8 @@ class EngineTrackers:
         alive = engine_alive([replica.live for replica in engine.replicas.values()])
         signal = EngineSignal(
             engine=name,
-            ready_replicas=Reading(value=ready) if is_measured and alive is not False else None,
+            ready_replicas=Reading(value=ready) if is_measured and (engine.pooled or alive is not False) else None,
+            loss_agreed=engine.pooled and self.pools.agreed(name),
             alive=False if engine.dead else (alive or None),
             ttft=reading(seen.ttft),
             tbot=reading(seen.tbot),
@@ -311,12 +445,8 @@ class EngineTrackers:
             ramp=_ramp_factor(engine.ramp, now, ramp_up),
             staleness=None if factor >= 1.0 else Factor(value=factor, reason=f"its metrics are {rung.state.lower()}"),
         )
-        problems = tuple(sorted(replica.problem for replica in engine.replicas.values() if replica.problem))
-        return EngineView(signal, seen, rung.state, engine.rung_since, problems)
-
-
-def _windows(engine: _Engine) -> Sequence[ReplicaWindow]:
-    return [replica.window for replica in engine.replicas.values() if replica.live.up is not False]
+        problems = {engine.problem, *(replica.problem for replica in engine.replicas.values())} - {""}
+        return EngineView(signal, seen, rung.state, engine.rung_since, tuple(sorted(problems)), engine.source)
 
 
 def _stepped(old: float | None, new: float | None, step: float) -> float | None:

@@ -8,6 +8,7 @@ seconds for ages, the wall's for what people read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from headrace_api.base import resource_id
@@ -19,9 +20,11 @@ from headrace_operator.loader.classes import by_class
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.demand import DemandTrackers, DemandView
 from headrace_operator.loader.engines import EngineRules, EngineTrackers, EngineView
-from headrace_operator.loader.metric_names import names_of
 from headrace_operator.loader.prompts import PromptTrackers
-from headrace_operator.loader.source import EngineTarget, RouterTarget, ScrapeSettings, Target, TargetSample
+from headrace_operator.loader.round_trips import RoundTripTrackers
+from headrace_operator.loader.source import PageTarget, RouterTarget, ScrapeSettings, TargetSample
+from headrace_operator.loader.source_states import SourceTrackers, SourceView
+from headrace_operator.loader.targets import Services, targets
 from headrace_operator.snapshot.clock import rfc3339
 from headrace_operator.snapshot.signals import DemandSignal, Factor, Signals, SignalStatus
 
@@ -30,30 +33,14 @@ ENGINE_DEGRADE: Final = 120.0
 
 
 def scrape_settings(config: OperatorConfig) -> ScrapeSettings:
-    """The scrape's settings in numbers."""
+    """How everything is read, in numbers; and the metric sources."""
     return ScrapeSettings(
         interval=seconds(config.scrape.interval),
         timeout=seconds(config.scrape.timeout),
         concurrency=config.scrape.concurrency,
         max_page=int(number(config.scrape.max_page)),
+        sources=config.metric_sources,
     )
-
-
-def targets(engines: Iterable[InferenceEngine], config: OperatorConfig) -> tuple[Target, ...]:
-    """Every url of every engine that is not disabled, and every router."""
-    configured = [(entry.runtime, entry.signal, entry.names) for entry in config.metric_names]
-    found: list[Target] = []
-    for engine in engines:
-        if engine.spec.state == "Disabled":
-            continue
-        names = names_of(engine.spec.runtime, configured)
-        called = frozenset(
-            name for model in engine.spec.models for name in (model.served_name or model.name, *model.adapters)
-        )
-        name = resource_id(engine.metadata)
-        found.extend(EngineTarget(name, url, names, called) for url in engine.spec.endpoints.urls)
-    found.extend(RouterTarget(entry.frontend, url) for entry in config.routers for url in entry.urls)
-    return tuple(found)
 
 
 class Loader:
@@ -63,6 +50,8 @@ class Loader:
         self._engines = EngineTrackers(_rules(config))
         self._demand = DemandTrackers()
         self._prompts = PromptTrackers()
+        self._round_trips = RoundTripTrackers()
+        self._sources = SourceTrackers()
         self._classed = config.prompt_classes.enabled
         self._limits: dict[str, Thresholds] = {}
         self._frontends: frozenset[str] = frozenset()
@@ -70,9 +59,17 @@ class Loader:
         self.views: dict[str, EngineView] = {}
 
     def configure(
-        self, engines: Sequence[InferenceEngine], policies: Sequence[RoutingPolicy], config: OperatorConfig
-    ) -> tuple[Target, ...]:
-        """Follow these resources and this configuration; gives the targets to read."""
+        self,
+        engines: Sequence[InferenceEngine],
+        policies: Sequence[RoutingPolicy],
+        config: OperatorConfig,
+        services: Services | None = None,
+    ) -> tuple[PageTarget, ...]:
+        """Follow these resources and this configuration; gives the targets to read.
+
+        services: endpoints by ``namespace/service:port``; a Service that was never listed has no entry.
+        """
+        services = services or {}
         self._limits = {
             resource_id(policy.metadata): Thresholds(
                 seconds(policy.spec.staleness.hold), seconds(policy.spec.staleness.degrade)
@@ -82,11 +79,13 @@ class Loader:
         self._frontends = frozenset(frontend.name for policy in policies for frontend in policy.spec.frontends)
         self._classed = config.prompt_classes.enabled
         self._engines.configure(_rules(config))
-        self._engines.retarget(engines, _holds(engines, policies))
-        found = targets(engines, config)
+        named = {resource_id(engine.metadata): config.source_of(engine.spec.metrics.source) for engine in engines}
+        self._engines.retarget(engines, _holds(engines, policies), services, named)
+        found = targets(engines, config, self._engines.pools.to_read(), services)
         routers = [target for target in found if isinstance(target, RouterTarget)]
         self._demand.retarget(routers)
         self._prompts.retarget(routers)
+        self._sources.retarget(target.source for target in found if target.source)
         return found
 
     def restore(
@@ -111,14 +110,19 @@ class Loader:
         self._engines.observe(samples)
         self._demand.observe(samples, shedding)
         self._prompts.observe(samples)
+        self._round_trips.observe(samples)
+        self._sources.observe(samples)
 
     def signals(self, steady: float, wall: float) -> Signals:
         """What is known at ``steady`` (the samples' clock), stamped with the ``wall``'s time."""
-        sent = self._demand.sent_rates(self._frontends, steady)
-        self.views = self._engines.views(steady, self._demand.ejected(), sent)
+        places = self._sources.views(steady)
+        self.views = self._engine_views(steady, {place.name: place for place in places if place.away})
         sources = self._demand.views(steady, self._limits)
         states = [
-            self._status(f"engine {name}", view.state, wall - (steady - view.state_since))
+            self._status(f"metric source {place.name}", place.state, wall - (steady - place.since)) for place in places
+        ]
+        states += [
+            self._status(_engine_name(name, view), view.state, wall - (steady - view.state_since))
             for name, view in sorted(self.views.items())
             # That an engine is dead is known, and said elsewhere: its silence is no news.
             if view.signal.alive is not False
@@ -140,12 +144,24 @@ class Loader:
             at=rfc3339(wall),
             class_edges=self._edges,
             demand=tuple(signal for view in sources for signal in self._parts(view)),
+            round_trips=self._round_trips.signals(steady),
             engines=tuple(view.signal for _, view in sorted(self.views.items())),
             states=tuple(states),
             routers=self._demand.routers_seen(),
             bytes_per_token=self._prompts.bytes_per_token(),
             drifts=self._engines.drifts(),
         )
+
+    def _engine_views(self, steady: float, away: Mapping[str, SourceView]) -> dict[str, EngineView]:
+        """All engines; of those whose metric source is away it is that which is wrong with them."""
+        sent = self._demand.sent_rates(self._frontends, steady)
+        views = self._engines.views(steady, self._demand.ejected(), sent, self._demand.reach(), away)
+        return {
+            name: replace(view, problems=(f"metric source {view.source}: {away[view.source].problem}",))
+            if view.source in away
+            else view
+            for name, view in views.items()
+        }
 
     def _parts(self, view: DemandView) -> tuple[DemandSignal, ...]:
         """The demand of a source by prompt class, or as one where classes are not told apart."""
@@ -159,7 +175,8 @@ class Loader:
 
     def engine_since(self, engine: str) -> str:
         """When the engine's signals entered their state, RFC 3339 (empty before the first ``signals``)."""
-        found = self._since.get(f"engine {engine}")
+        view = self.views.get(engine)
+        found = None if view is None else self._since.get(_engine_name(engine, view))
         return found[1] if found is not None else ""
 
     def _status(self, name: str, state: State, since: float) -> SignalStatus:
@@ -168,6 +185,10 @@ class Loader:
         if known is None or known[0] != state:
             known = self._since[name] = (state, rfc3339(since))
         return SignalStatus(name=name, state=state, since=known[1])
+
+
+def _engine_name(engine: str, view: EngineView) -> str:
+    return f"engine {engine} from {view.source}" if view.source else f"engine {engine}"
 
 
 def _rules(config: OperatorConfig) -> EngineRules:

@@ -7,7 +7,8 @@ hundreds of series costs little. NaN, infinite and negative values, broken lines
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, cast
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,11 +17,14 @@ from headrace_api.names import (
     METRIC_CLIENT_RETRIES,
     METRIC_EJECTED,
     METRIC_ENDED,
+    METRIC_ENDPOINTS,
     METRIC_OFFERED,
     METRIC_OFFERED_INPUT_TOKENS,
     METRIC_OFFERED_OUTPUT_TOKENS,
     METRIC_PROMPT_TOKENS,
     METRIC_REQUESTS,
+    METRIC_ROUND_TRIP,
+    METRIC_ROUND_TRIP_SAMPLES,
     METRIC_USAGE_BYTES,
     METRIC_USAGE_TOKENS,
 )
@@ -78,8 +82,19 @@ def read_series(text: str, wanted: Iterable[str]) -> tuple[dict[str, list[Series
 
 def engine_page(text: str, names: Names, models: frozenset[str]) -> EnginePage:
     """The figures of an engine's page for the models that the engine serves."""
+    return engine_figures(*read_series(text, sample_names(names)), names, models)
+
+
+def sample_names(names: Names) -> set[str]:
+    """Names of the samples that a runtime's signals are read from, without their labels."""
+    return {_parsed(name)[0] for known in names.values() for name in known}
+
+
+def engine_figures(
+    series: Mapping[str, Sequence[Series]], broken: Collection[str], names: Names, models: frozenset[str]
+) -> EnginePage:
+    """The figures out of one engine's series of one time, by name; broken: names that could not be read."""
     selectors = {signal: [_parsed(name) for name in known] for signal, known in names.items()}
-    series, broken = read_series(text, {name for known in selectors.values() for name, _, _ in known})
     values: dict[Signal, float] = {}
     foreign: set[str] = set()
     for signal, known in selectors.items():
@@ -95,6 +110,7 @@ def engine_page(text: str, names: Names, models: frozenset[str]) -> EnginePage:
     return EnginePage({}, "no known metric on the page; is the runtime right?")
 
 
+@lru_cache(maxsize=4096)
 def _parsed(name: str) -> tuple[str, str, str]:
     match = _SELECTOR.fullmatch(name)
     return (match[1], match[2] or "", match[3] or "") if match else (name, "", "")
@@ -103,8 +119,8 @@ def _parsed(name: str) -> tuple[str, str, str]:
 def _signal(
     signal: str,
     selectors: list[tuple[str, str, str]],
-    series: Mapping[str, list[Series]],
-    broken: set[str],
+    series: Mapping[str, Sequence[Series]],
+    broken: Collection[str],
     models: frozenset[str],
     foreign: set[str],
 ) -> float | None:
@@ -119,13 +135,13 @@ def _signal(
     return None
 
 
-def _ranks(series: list[Series]) -> list[Series]:
+def _ranks(series: Sequence[Series]) -> Sequence[Series]:
     first = [one for one in series if all(one.labels.get(label, "0") == "0" for label in FIRST_RANK)]
     totals = [one for one in first if one.labels.get("priority") == ""]
     return totals or first
 
 
-def _of_models(series: list[Series], models: frozenset[str], foreign: set[str]) -> list[Series]:
+def _of_models(series: Sequence[Series], models: frozenset[str], foreign: set[str]) -> list[Series]:
     kept = []
     for one in series:
         name = next((one.labels[label] for label in MODEL_LABELS if label in one.labels), None)
@@ -151,11 +167,19 @@ _ROUTER: Final = {
 }
 _USAGE: Final = (METRIC_USAGE_BYTES, METRIC_USAGE_TOKENS)
 _LENGTHS: Final = f"{METRIC_PROMPT_TOKENS}_bucket"
+_BY_ENGINE: Final = (METRIC_REQUESTS, METRIC_EJECTED, METRIC_ENDPOINTS, METRIC_ROUND_TRIP, METRIC_ROUND_TRIP_SAMPLES)
+ROUTER_SAMPLES: Final = frozenset({*_ROUTER, *_USAGE, *_BY_ENGINE, _LENGTHS})
 
 
 def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
     """A router's counts for its front-end, and why something is unknown."""
-    series, broken = read_series(text, {*_ROUTER, METRIC_EJECTED, METRIC_REQUESTS, *_USAGE, _LENGTHS})
+    return router_counts(*read_series(text, ROUTER_SAMPLES), frontend)
+
+
+def router_counts(
+    series: Mapping[str, Sequence[Series]], broken: Collection[str], frontend: str
+) -> tuple[RouterCounts, str]:
+    """The same out of one router's series of one time, by name."""
     counts: dict[str, dict[DemandKey, float]] = {field: {} for field in _ROUTER.values()}
     foreign: set[str] = set()
     for metric, field in _ROUTER.items():
@@ -173,7 +197,7 @@ def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
         problem = f"the page is of front-end {', '.join(sorted(foreign))}, not of {frontend}"
     else:
         problem = "" if METRIC_OFFERED in series else f"no {METRIC_OFFERED} on the page"
-    by_engine = {name: _by(series.get(name, ()), "engine") for name in (METRIC_REQUESTS, METRIC_EJECTED)}
+    by_engine = {name: _by([] if name in broken else series.get(name, ()), "engine") for name in _BY_ENGINE}
     by_model = {name: _by([] if name in broken else series.get(name, ()), "model") for name in _USAGE}
     return RouterCounts(
         **counts,
@@ -182,6 +206,11 @@ def router_page(text: str, frontend: str) -> tuple[RouterCounts, str]:
         usage_bytes=by_model[METRIC_USAGE_BYTES],
         usage_tokens=by_model[METRIC_USAGE_TOKENS],
         lengths={} if _LENGTHS in broken else _lengths(series.get(_LENGTHS, ()), frontend),
+        round_trips={
+            engine: (trip, by_engine[METRIC_ROUND_TRIP_SAMPLES].get(engine, 0.0))
+            for engine, trip in by_engine[METRIC_ROUND_TRIP].items()
+        },
+        endpoints=by_engine[METRIC_ENDPOINTS],
     ), problem
 
 

@@ -38,9 +38,14 @@ class PromptTrackers:
         return self._edges.values
 
     def retarget(self, routers: Iterable[RouterTarget]) -> None:
-        """Which routers there are."""
+        """Which routers there are. One without a url: those that its metric source finds."""
         wanted = set(routers)
-        self._pages = {target: page for target, page in self._pages.items() if target in wanted}
+        found = {(target.frontend, target.source) for target in wanted if not target.url}
+        self._pages = {
+            target: page
+            for target, page in self._pages.items()
+            if target in wanted or (target.frontend, target.source) in found
+        }
 
     def restore(self, ratios: Iterable[tuple[str, float]], edges: tuple[int, ...] = ()) -> None:
         """What an earlier start had learned; it holds until enough was seen to say otherwise."""
@@ -53,6 +58,8 @@ class PromptTrackers:
         usage: dict[str, tuple[float, float]] = {}
         lengths: dict[SourceName, dict[float, float]] = {}
         for sample in samples:
+            if isinstance(sample.target, RouterTarget) and sample.outcome == "Gone":
+                self._pages.pop(sample.target, None)
             if not isinstance(sample.target, RouterTarget) or sample.outcome != "Read" or sample.counts is None:
                 continue
             earlier = self._pages.get(sample.target)

@@ -20,7 +20,7 @@ import aiohttp
 
 from headrace_operator.estimators.liveness import Outcome
 from headrace_operator.loader.pages import engine_page, router_page
-from headrace_operator.loader.source import EngineTarget, RouterTarget, ScrapeSettings, Target, TargetSample
+from headrace_operator.loader.source import EngineTarget, PageTarget, RouterTarget, ScrapeSettings, TargetSample
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +43,14 @@ class Scraper:
         self.on_change: Callable[[], None] = lambda: None
         self._samples: deque[TargetSample] = deque(maxlen=MAX_KEPT)
         self._follows = follow
-        self._targets: tuple[Target, ...] = ()
-        self._tasks: dict[Target, asyncio.Task[None]] = {}
+        self._targets: tuple[PageTarget, ...] = ()
+        self._tasks: dict[PageTarget, asyncio.Task[None]] = {}
         self._settings = settings
         self._lanes = _Lanes(settings.concurrency)
         self._session: aiohttp.ClientSession | None = None
 
     @property
-    def targets(self) -> tuple[Target, ...]:
+    def targets(self) -> tuple[PageTarget, ...]:
         """What is read now."""
         return self._targets
 
@@ -60,7 +60,7 @@ class Scraper:
             self._lanes = _Lanes(settings.concurrency)
         self._settings = settings
 
-    def retarget(self, targets: Sequence[Target]) -> None:
+    def retarget(self, targets: Sequence[PageTarget]) -> None:
         """From now on read these and no others."""
         wanted = set(targets)
         self._targets = tuple(targets)
@@ -90,7 +90,7 @@ class Scraper:
         if self._session is not None:
             await self._session.close()
 
-    async def _follow(self, target: Target) -> None:
+    async def _follow(self, target: PageTarget) -> None:
         outcome: Outcome | None = None
         while True:
             started = time.monotonic()
@@ -103,7 +103,7 @@ class Scraper:
                 self.on_change()
             await asyncio.sleep(max(0.01, self._settings.interval - (time.monotonic() - started)))
 
-    async def _attempt(self, target: Target, *, slow: bool) -> TargetSample:
+    async def _attempt(self, target: PageTarget, *, slow: bool) -> TargetSample:
         async with self._lanes.place(slow):
             try:
                 async with asyncio.timeout(self._settings.timeout):
@@ -133,7 +133,7 @@ class Scraper:
                     return answer.status, None
             return answer.status, bytes(body)
 
-    def _understood(self, target: Target, status: int, body: bytes | None) -> TargetSample:
+    def _understood(self, target: PageTarget, status: int, body: bytes | None) -> TargetSample:
         if status != 200:
             return self._missed(target, "Answered", f"/metrics answered {status}; right would be 200")
         if body is None:
@@ -148,7 +148,7 @@ class Scraper:
                 counts, problem = router_page(text, target.frontend)
                 return TargetSample(target, at, "Answered" if problem else "Read", {}, counts, problem)
 
-    def _missed(self, target: Target, outcome: Outcome, problem: str) -> TargetSample:
+    def _missed(self, target: PageTarget, outcome: Outcome, problem: str) -> TargetSample:
         return TargetSample(target, self._clock(), outcome, problem=problem)
 
 

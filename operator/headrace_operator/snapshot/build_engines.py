@@ -95,6 +95,7 @@ def _state(
         ready=ready,
         ready_origin=origin,
         alive=signal.alive is not False,
+        loss_agreed=signal.loss_agreed,
         state="Draining" if drained else engine.spec.state,
         message=_drain_message(engine, drain, drained),
         editor=engine.metadata.editor,

@@ -36,8 +36,9 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
 
     ready: replicas, the hard capacity C_j. penalty, ramp, trim, staleness: factors of the soft capacity c_j.
     hit_share: measured prefix-hit share, 0 where unknown. background: work on it that is not ours, replica-s/s.
-    alive: False once liveness is known to be lost. state: the spec's, or Draining by annotation (message says which
-    and why). editor: of the spec or the labels that stand, "" where unknown.
+    alive: False once liveness is known to be lost. loss_agreed: a second source saw replicas go, if any went. state:
+    the spec's, or Draining by annotation (message says which and why). editor: of the spec or the labels that stand, ""
+    where unknown.
     """
 
     id: str
@@ -46,6 +47,7 @@ class EngineState(SnapshotStruct, frozen=True, kw_only=True):
     ready: float
     ready_origin: Origin = "Declared"
     alive: bool = True
+    loss_agreed: bool = False
     state: Literal["Active", "Draining", "Disabled"] = "Active"
     message: str = ""
     editor: str = ""

@@ -87,11 +87,12 @@ class EngineSignal(SignalStruct, frozen=True, kw_only=True):
 
     alive: False when liveness is known to be lost, None when unknown. request_rate: requests/s seen by the engine
     itself, ours and others'. background: the part of it that our routers did not send, requests/s. hit_share: measured
-    prefix-hit share of prompt tokens.
+    prefix-hit share of prompt tokens. loss_agreed: somebody else saw it too that replicas went.
     """
 
     engine: str
     ready_replicas: Reading | None = None
+    loss_agreed: bool = False
     alive: bool | None = None
     ttft: Reading | None = None
     tbot: Reading | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headrace_operator.loader.config import OperatorConfig, PromptClassesConfig, RoutersConfig
-from headrace_operator.loader.loader import Loader, targets
+from headrace_operator.loader.loader import Loader
+from headrace_operator.loader.targets import targets
 from headrace_operator.loader.source import DemandKey, EngineTarget, RouterCounts, RouterTarget, TargetSample
 from headrace_operator.snapshot.signals import Factor, SignalStatus
 from support.engine_manifests import engine, policy
@@ -18,7 +19,7 @@ CONFIG = OperatorConfig(
 
 def test_targets() -> None:
     models = [{"name": "m", "servedName": "org/m", "adapters": ["legal"]}]
-    found = targets([engine("a", "http://e:1", models=models), engine("b", state="Disabled")], CONFIG)
+    found = targets([engine("a", "http://e:1", models=models), engine("b", state="Disabled")], CONFIG, {}, {})
     assert [(target.url, type(target)) for target in found] == [
         ("http://e:1", EngineTarget),
         ("http://r:1", RouterTarget),
