@@ -172,9 +172,12 @@ class Publisher:
                 self.engine_statuses[name] = rejected_engine(metadata.generation, fault, old, at)
                 self._statuses.set_rejected(kind, metadata, self.engine_statuses[name])
 
-    def forget_others(self, resources: Sequence[InferenceEngine | RoutingPolicy]) -> None:
+    def forget_others(
+        self, resources: Sequence[InferenceEngine | RoutingPolicy], rejected: Rejected = NONE_REJECTED
+    ) -> None:
         """Drop the statuses of resources that are gone."""
         keys = {StatusKey(one.kind, resource_id(one.metadata)) for one in resources}
+        keys |= {StatusKey(*name) for name in rejected}
         self._statuses.keep_only(keys)
         ids = {key.id for key in keys if key.kind == "RoutingPolicy"}
         self.policy_statuses = {name: status for name, status in self.policy_statuses.items() if name in ids}

@@ -70,7 +70,9 @@ class _Factory:
         watched: Sequence[str],
         inventory: Inventory,
         steady: Callable[[], float],
+        complaints: Complaints,
     ) -> None:
+        self._complaints = complaints
         self._local = local
         self._term = term
         self._holder = holder
@@ -94,7 +96,7 @@ class _Factory:
             known=lambda spot, policy: self._inventory.has(name, spot, policy),
             steady=self._steady,
         )
-        remote = Remote(target, term=self._term, steady=self._steady)
+        remote = Remote(target, term=self._term, steady=self._steady, complaints=self._complaints)
         return remote, NamespaceBeats(target, access.client, pool, self._holder)
 
 
@@ -116,7 +118,7 @@ class ClusterPublisher(Publisher):
         complaints = Complaints()
         self._inventory = Inventory(local, namespace)
         self._inventory.read_back()
-        self._factory = _Factory(local, term, holder, watched, self._inventory, steady)
+        self._factory = _Factory(local, term, holder, watched, self._inventory, steady, complaints)
         self._paths = dict(clusters)
         others = {name: self._factory.make(name, path) for name, path in clusters.items()}
         for remote, _ in others.values():
@@ -146,7 +148,7 @@ class ClusterPublisher(Publisher):
                 revision=max((table.identity.revision for table in tables), default=0),
             ),
             tables=self._tables,
-            statuses=ClusterStatuses(local, Pool(THREADS, "statuses"), stood, complaints),
+            statuses=ClusterStatuses(local, Pool(THREADS, "statuses"), stood, complaints, watched),
             events=self._telling,
             records=records,
             heartbeat=self._beats,

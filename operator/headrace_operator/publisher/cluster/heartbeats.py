@@ -7,6 +7,7 @@ seconds, removed with the last table of a namespace. A table's own age says noth
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from headrace_api.names import HEARTBEAT_LEASE, HEARTBEAT_STALE_SECONDS, LABEL_MANAGED
@@ -38,18 +39,17 @@ class NamespaceBeats:
             NotLeading: nothing may be written any more.
         """
         namespaces = self._target.namespaces()
-        if self._beaten is None:
-            self._beaten = self._standing()
         outcomes = self._pool.each(
             sorted(namespaces), lambda one: self._client().apply(_path(one), self._lease(one, at))
         )
         faults = [outcome for outcome in outcomes if isinstance(outcome, KubeFault)]
-        for namespace in sorted(self._beaten - namespaces):
-            self._client().delete(_path(namespace))
-            self._beaten.discard(namespace)
-        self._beaten |= namespaces
         if faults:
             raise faults[0]
+        if self._beaten is None:
+            self._beaten = self._standing()
+        for namespace in sorted(self._beaten - namespaces):
+            self._client().delete(_path(namespace))
+        self._beaten = set(namespaces)
 
     def _standing(self) -> set[str]:
         """Namespaces with a heartbeat of an earlier term."""
@@ -93,7 +93,7 @@ class ClusterHeartbeat:
             return False
         self._renewed = steady
         for remote, beats in self.others.values():
-            remote.do(lambda beats=beats: beats.beat(at))  # type: ignore[misc]
+            remote.do("renewing the heartbeat", partial(beats.beat, at))
         self._local.beat(at)
         return True
 

@@ -15,8 +15,9 @@ from typing import Final
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.tables.encode import stamped
 from headrace_operator.kube.client import KubeFault, NotLeading
-from headrace_operator.publisher.cluster.refused import SILENT, newer_term, refusal_of
+from headrace_operator.publisher.cluster.refused import GONE, SILENT, newer_term, refusal_of
 from headrace_operator.publisher.cluster.target import TableTarget
+from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.places import Place, Refusal, TableKey, key_of
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,7 @@ PATIENCE_SECONDS: Final = 1.0
 """How long a publication waits for its writes in another cluster; what comes later is taken to come."""
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 15.0
+MAX_WAITING: Final = 2
 SWEEP_SECONDS: Final = 3600.0
 """How often it is read as a whole, so that orphans there are found."""
 
@@ -32,8 +34,9 @@ SWEEP_SECONDS: Final = 3600.0
 class Remote:
     """One remote cluster's tables and their thread."""
 
-    def __init__(self, target: TableTarget, *, term: int, steady: Callable[[], float]) -> None:
+    def __init__(self, target: TableTarget, *, term: int, steady: Callable[[], float], complaints: Complaints) -> None:
         self.target = target
+        self._complaints = complaints
         self.name = target.cluster
         self._term = term
         self._steady = steady
@@ -95,12 +98,23 @@ class Remote:
         going = list(keys)
         self._begin(lambda: self.target.remove(going))
 
-    def do(self, deed: Callable[[], object]) -> None:
-        """Do something else there, in its turn, unless there is more to do already than gets done."""
+    def do(self, what: str, deed: Callable[[], object]) -> None:
+        """Do something beside tables there, in its turn, unless more waits already; a failure is told once."""
         with self._lock:
-            if len(self._jobs) > 2 or self._fault is not None:
+            if self._fault is not None or sum(not job.done() for job in self._jobs) > MAX_WAITING:
                 return
-        self._begin(deed)
+
+        def told() -> None:
+            try:
+                deed()
+            except KubeFault as fault:
+                if fault.status in GONE:
+                    raise
+                self._complaints.about(f"cluster {self.name}: {what}", fault.message)
+            else:
+                self._complaints.settled(f"cluster {self.name}: {what}")
+
+        self._begin(told)
 
     def close(self, seconds: float) -> None:
         """Let what was begun end, for a while; nothing more is begun."""
@@ -144,19 +158,24 @@ class Remote:
             for table in old
         ]
         self.target.publish(wanted, {})
-        silent = self.target.silent()
-        if silent:
-            self._down(Refusal(SILENT, silent))
-            return
-        with self._lock:
-            self._read_at = self._steady()
-        self._up()
+        if self._heard():
+            with self._lock:
+                self._read_at = self._steady()
+            self._up()
+
+    def _heard(self) -> bool:
+        """Whether the last writes were answered."""
+        silent = self.target.silent
+        if silent is not None:
+            self._down(silent)
+        return silent is None
 
     def _mend(self, places: Mapping[TableKey, Place]) -> None:
         for key in self.target.repair(places):
             log.info(
                 "cluster %s: table of %s for front-end %s written again: it was removed or changed", self.name, *key
             )
+        self._heard()
 
     def _write(self, tables: list[RoutingTable], places: Mapping[TableKey, Place], written: list[RoutingTable]) -> None:
         try:
@@ -166,9 +185,7 @@ class Remote:
                 for table in tables:
                     if self._pending.get(key_of(table)) is table:
                         del self._pending[key_of(table)]
-        silent = self.target.silent()
-        if silent:
-            self._down(Refusal(SILENT, silent))
+        self._heard()
 
     def _down(self, why: Refusal) -> None:
         with self._lock:

@@ -7,7 +7,7 @@ leader tries again. What the API server refuses is told and not tried again unti
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -25,27 +25,32 @@ from headrace_operator.publisher.statuses import QUIET_SECONDS
 
 PLURALS: Final = {"RoutingPolicy": "routingpolicies", "InferenceEngine": "inferenceengines"}
 ATTEMPTS: Final = 3
+MANY: Final = 16
 Status = PolicyStatus | EngineStatus
 Kind = TypeVar("Kind", PolicyStatus, EngineStatus)
 
 
 class _Wanted(NamedTuple):
     uid: str
-    version: str
     status: Status
 
 
 class ReadStatuses(NamedTuple):
-    """What stood when this term began, by kind and id, and by whom it is owned (the resource's uid)."""
+    """What stood when this term began, by kind and id; and the versions of the resources."""
 
     policies: dict[str, PolicyStatus]
     engines: dict[str, EngineStatus]
+    versions: dict[StatusKey, str]
 
 
 class ClusterStatuses:
     """Writes the statuses of both kinds."""
 
-    def __init__(self, client: KubeClient, pool: Pool, stood: ReadStatuses, complaints: Complaints) -> None:
+    def __init__(
+        self, client: KubeClient, pool: Pool, stood: ReadStatuses, complaints: Complaints, watched: Sequence[str] = ()
+    ) -> None:
+        """watched: namespaces (none: all)."""
+        self._watched = tuple(watched)
         self._client = client
         self._pool = pool
         self._complaints = complaints
@@ -55,7 +60,7 @@ class ClusterStatuses:
             **{StatusKey("InferenceEngine", name): status for name, status in stood.engines.items()},
         }
         self._uids: dict[StatusKey, str] = {}
-        self._versions: dict[StatusKey, tuple[str, str]] = {}
+        self._versions: dict[StatusKey, str] = dict(stood.versions)
         self._refused: dict[StatusKey, Status] = {}
         self._times: dict[StatusKey, float] = {}
 
@@ -87,6 +92,7 @@ class ClusterStatuses:
             and wanted.status != self._refused.get(key)
             and (all_of_them or steady - self._times.get(key, -float("inf")) >= QUIET_SECONDS)
         ]
+        self._learn_versions(due)
         written = 0
         for key, outcome in zip(due, self._pool.each(due, self._write), strict=True):
             what = f"writing the status of {key.kind} {key.id}"
@@ -109,14 +115,27 @@ class ClusterStatuses:
             self._uids[key] = metadata.uid
             self._standing.pop(key, None)
             self._versions.pop(key, None)
-        self._wanted[key] = _Wanted(metadata.uid, metadata.resource_version, status)
+        self._wanted[key] = _Wanted(metadata.uid, status)
+
+    def _learn_versions(self, due: Collection[StatusKey]) -> None:
+        """One list a kind in place of a look at each, where many are new."""
+        for kind, plural in PLURALS.items():
+            if sum(key.kind == kind and key not in self._versions for key in due) < MANY:
+                continue
+            try:
+                for path in scopes(plural, self._watched):
+                    for one in self._client.every(path, metadata_only=True):
+                        metadata = one["metadata"]
+                        key = StatusKey(kind, f"{metadata['namespace']}/{metadata['name']}")
+                        self._versions.setdefault(key, str(metadata.get("resourceVersion", "")))
+            except KubeFault:
+                return  # each is looked at then, and says what is wrong
 
     def _write(self, key: StatusKey) -> None:
         wanted = self._wanted[key]
-        seen_then, ours = self._versions.get(key, ("", ""))
-        version = ours if ours and seen_then == wanted.version else wanted.version
         namespace, _, name = key.id.partition("/")
         path = f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{PLURALS[key.kind]}/{name}"
+        version = self._versions.get(key) or self._read_again(path, wanted)
         body = msgspec.to_builtins(wanted.status)
         for attempt in range(1, ATTEMPTS + 1):
             metadata = {"name": name, "namespace": namespace, "uid": wanted.uid, "resourceVersion": version}
@@ -134,7 +153,7 @@ class ClusterStatuses:
                 version = self._read_again(path, wanted)
                 continue
             self._standing[key] = wanted.status
-            self._versions[key] = (wanted.version, str(found["metadata"].get("resourceVersion", "")))
+            self._versions[key] = str(found["metadata"].get("resourceVersion", ""))
             return
 
     def _read_again(self, path: str, wanted: _Wanted) -> str:
@@ -151,14 +170,24 @@ def read_statuses(client: KubeClient, watched: Collection[str]) -> ReadStatuses:
     Raises:
         KubeFault: they can't be read.
     """
-    found = ReadStatuses({}, {})
-    for namespace in watched or ("",):
-        scope = f"/namespaces/{namespace}" if namespace else ""
-        for one in client.every(f"/apis/{GROUP}/{VERSION}{scope}/{PLURALS['RoutingPolicy']}"):
-            _take(one, PolicyStatus, found.policies)
-        for one in client.every(f"/apis/{GROUP}/{VERSION}{scope}/{PLURALS['InferenceEngine']}"):
-            _take(one, EngineStatus, found.engines)
+    found = ReadStatuses({}, {}, {})
+    for kind, plural in PLURALS.items():
+        for path in scopes(plural, watched):
+            for one in client.every(path):
+                metadata = one["metadata"]
+                key = StatusKey(kind, f"{metadata['namespace']}/{metadata['name']}")
+                found.versions[key] = str(metadata.get("resourceVersion", ""))
+                if kind == "RoutingPolicy":
+                    _take(one, PolicyStatus, found.policies)
+                else:
+                    _take(one, EngineStatus, found.engines)
     return found
+
+
+def scopes(plural: str, watched: Collection[str]) -> list[str]:
+    """Paths to list one kind by: cluster-wide, or one for each watched namespace."""
+    base = f"/apis/{GROUP}/{VERSION}"
+    return [f"{base}/namespaces/{namespace}/{plural}" for namespace in watched] or [f"{base}/{plural}"]
 
 
 def _take(one: Json, kind: type[Kind], found: dict[str, Kind]) -> None:

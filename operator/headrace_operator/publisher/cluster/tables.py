@@ -171,13 +171,20 @@ class ClusterTables:
     def _remove_left_behind(self, places: Mapping[TableKey, Place]) -> None:
         """Remove the old copy of a table that moved to another cluster and stands there."""
         for key, place in places.items():
-            if not place.publishes or self._standing_in(key, place.cluster) != place.cluster:
+            if not place.publishes or not self._stands_in(key, place.cluster):
                 continue
             if place.cluster != LOCAL and key in self.local.spots():
                 self.local.remove([key])
             for name, remote in self.remotes.items():
                 if name != place.cluster and remote.fault() is None and key in remote.target.spots():
                     remote.remove([key])
+
+    def _stands_in(self, key: TableKey, cluster: str) -> bool:
+        """Whether the table is known to stand in a cluster, and not merely on its way there."""
+        if cluster == LOCAL:
+            return key in self.local.spots()
+        remote = self.remotes.get(cluster)
+        return remote is not None and remote.idle() and key in remote.target.spots()
 
     def _standing_in(self, key: TableKey, preferred: str) -> str:
         """The cluster where a table stands, ``preferred`` if there among others; "" for none."""
