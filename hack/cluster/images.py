@@ -16,6 +16,7 @@ from pathlib import Path
 import cache
 import image
 import parts
+import prometheus
 
 ROOT = parts.HERE.parents[1]
 LIST = tomllib.loads((ROOT / "hack" / "images.toml").read_text(encoding="utf-8"))
@@ -32,6 +33,7 @@ class Contents:
     base: str  # steps/<base>.packages
     requirements: str = ""  # requirements/<requirements>.txt, and with it the distribution; empty: neither
     entrypoint: list[str] = field(default_factory=list)
+    program: str = ""  # a program of its own, by PROGRAMS
     settings: dict[str, object] = field(default_factory=dict)  # as in the OCI image specification: User, Env, …
 
 
@@ -42,7 +44,13 @@ IMAGES = {
     "lab": Contents("python", LIST["router"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
     # A shell, socat and the network's tools: for pods that ask and answer in tests.
     "tools": Contents("node"),
+    # A real Prometheus; a pod says its arguments (--config.file, --storage.tsdb.path) and mounts what it writes to.
+    "prometheus": Contents(
+        "python", program="prometheus", entrypoint=["/usr/bin/prometheus"], settings={"User": "65534:65534"}
+    ),
 }
+
+PROGRAMS = {"prometheus": prometheus.layer}
 
 
 def name(which: str) -> str:
@@ -57,6 +65,8 @@ def build(which: str) -> image.Image:
     if contents.requirements:
         layers.append(_dependencies(layers[0], ROOT / "requirements" / f"{contents.requirements}.txt"))
         layers.append(_ours(layers[0]))
+    if contents.program:
+        layers.append(PROGRAMS[contents.program]())
     return image.Image(name(which), layers, contents.entrypoint, contents.settings)
 
 
