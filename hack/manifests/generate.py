@@ -63,13 +63,14 @@ def of_kustomize(helm: Path) -> dict[Path, str]:
     routers = _rendered(helm, *router, "monitoring.enabled=true")
     wide = {"ClusterRole headrace-operator", "ClusterRoleBinding headrace-operator"}
     types = {name for name in operator if name.startswith("CustomResourceDefinition ")}
-    narrow = {"Role headrace-operator", "RoleBinding headrace-operator"}
+    narrow = {name for name in namespaced if name not in operator}
     monitors = {name for name in (*monitored, *routers) if name.startswith("ServiceMonitor ")}
     parts = {
         "base/types.yaml": {name: operator[name] for name in types},
         "base/operator.yaml": {name: one for name, one in operator.items() if name not in wide | types},
         "rights/cluster-wide/rights.yaml": {name: operator[name] for name in wide},
-        "rights/namespaced/rights.yaml": {name: namespaced[name] for name in narrow},
+        "rights/namespaced/rights.yaml": {name: namespaced[name] for name in narrow if name.endswith("operator")},
+        "rights/own-namespace/rights.yaml": {name: namespaced[name] for name in narrow if name.endswith("own")},
         "router/router.yaml": {name: one for name, one in routers.items() if name not in monitors | types},
         "monitors/operator/monitor.yaml": {name: monitored[name] for name in monitors & set(monitored)},
         "monitors/router/monitor.yaml": {name: routers[name] for name in monitors & set(routers)},

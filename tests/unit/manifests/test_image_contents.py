@@ -1,0 +1,108 @@
+"""The Dockerfiles hold what hack/images.toml lists, as the test cluster's images do.
+
+They can't be built here (no registry), so this reads them: instruction by instruction.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+import pytest
+
+from support.checkout import ROOT
+
+LIST = tomllib.loads((ROOT / "hack" / "images.toml").read_text())
+OURS = ["operator", "router"]
+LAST = {"operator": "9100", "router": "8080 9090"}
+
+
+def instructions(which: str) -> list[tuple[str, str]]:
+    """(INSTRUCTION, its arguments), continued lines joined."""
+    text = (ROOT / which / "Dockerfile").read_text()
+    lines = [line for line in re.sub(r"\\\n\s*", "", text).splitlines() if line and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def stages(which: str) -> list[list[tuple[str, str]]]:
+    found: list[list[tuple[str, str]]] = [[]]
+    for instruction in instructions(which):
+        if instruction[0] == "FROM":
+            found.append([])
+        found[-1].append(instruction)
+    return found
+
+
+def of(instructions: list[tuple[str, str]], word: str) -> list[str]:
+    return [rest for found, rest in instructions if found == word]
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_base_can_be_chosen_and_is_slim(which: str) -> None:
+    before, *builds = stages(which)
+    assert of(before, "ARG") == ["PYTHON_IMAGE=python:3.13-slim"]
+    assert [of(stage, "FROM") for stage in builds] == [["${PYTHON_IMAGE} AS build"], ["${PYTHON_IMAGE}"]]
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_built_from_what_the_list_says(which: str) -> None:
+    _, build, _ = stages(which)
+    copied = [source for rest in of(build, "COPY") for source in rest.split()[:-1]]
+    locks = [f"requirements/{name}.txt" for name in ("build", LIST[which]["requirements"])]
+    assert sorted(copied) == sorted([*locks, *LIST["sources"]])
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_what_is_installed_is_locked_by_hash(which: str) -> None:
+    _, build, last = stages(which)
+    installs = [part for rest in of(build, "RUN") for part in rest.split("&&") if " install " in part]
+    assert len(installs) == 3
+    for install in installs:
+        locked = "--require-hashes" in install and "--only-binary=:all:" in install
+        assert locked or "--no-index" in install, install
+    assert "install" not in " ".join(of(last, "RUN")).replace("uninstall", "")
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_last_stage_has_no_compiler_and_no_installer(which: str) -> None:
+    *_, last = stages(which)
+    assert of(last, "COPY") == ["--from=build /opt/headrace /opt/headrace"]
+    assert not re.search(r"apt|gcc|build-essential", " ".join(of(last, "RUN")))
+    assert re.search(r"pip uninstall --yes .*pip\b", of(last, "RUN")[0])
+    assert not of(last, "ADD")
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_started_as_the_list_says(which: str) -> None:
+    *_, last = stages(which)
+    assert of(last, "USER") == [LIST["user"]]
+    assert of(last, "EXPOSE") == [LAST[which]]
+    assert of(last, "ENTRYPOINT") == [str(LIST["entrypoint"]).replace("'", '"')]
+    (environment,) = of(last, "ENV")
+    assert dict(pair.split("=", 1) for pair in environment.split()[1:]) == LIST["environment"]
+    assert environment.startswith("PATH=/opt/headrace/bin:")
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_locked_requirements_hold_nothing_that_must_not_be_there(which: str) -> None:
+    text = (ROOT / "requirements" / f"{LIST[which]['requirements']}.txt").read_text()
+    locked = set(re.findall(r"^([a-z0-9._-]+)==", text, re.MULTILINE))
+    assert len(locked) > 10
+    assert locked.isdisjoint(LIST[which]["without"])
+
+
+def test_build_requirements_are_those_of_the_development_environment() -> None:
+    """One lock: a wheel built in an image is built by what built it here."""
+    blocks = [
+        re.split(r"(?m)^(?=[a-z0-9])", (ROOT / "requirements" / name).read_text()) for name in ("build.txt", "all.txt")
+    ]
+    assert set(blocks[0]) - {""} <= set(blocks[1])
+
+
+def test_the_build_context_is_what_the_list_names() -> None:
+    """.dockerignore leaves everything out but that: no .git, no virtual environment, no kubeconfig lying about."""
+    lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    assert lines[0] == "*"
+    let_in = {line[1:] for line in lines if line.startswith("!")}
+    assert let_in == {*LIST["sources"], "requirements", "hack"}
+    assert "hack/*" in lines
