@@ -52,7 +52,7 @@ bench-pick: dev ## one pick of the router's selection core in microseconds, besi
 ## Work on it
 dev: $(VENV)/.dev ## the full development environment in .venv
 
-manifests: dev ## write anew what is made from the types and the chart: CRDs, API reference, values schema, kustomize bases
+manifests: dev ## write anew what is made from types and chart: CRDs, their reference, kustomize bases
 	$(BIN)/python -m headrace_api.crd
 	$(BIN)/python hack/manifests/generate.py
 
@@ -68,6 +68,7 @@ format: dev ## format the code
 
 golden: dev ## write golden texts anew; read the difference before you commit it
 	$(BIN)/pytest -q tests/golden --update-golden
+	HEADRACE_UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/integration/manifests
 
 lock: ## write requirements/*.txt anew: versions and hashes, no addresses
 	hack/dev/lock.sh

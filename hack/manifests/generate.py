@@ -102,7 +102,26 @@ def _forget_helm(one: dict[str, Any]) -> None:
 
 def _text(objects: dict[str, dict[str, Any]]) -> str:
     ordered = [objects[name] for name in sorted(objects)]
-    return HEADER + str(yaml.safe_dump_all(ordered, sort_keys=False, width=110, allow_unicode=True))
+    return HEADER + readable(ordered)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Lines of text as lines."""
+
+
+def _string(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _string)
+
+
+def readable(objects: list[dict[str, Any]]) -> str:
+    """YAML for people: what holds only plain values stands on one line where it fits."""
+    dumped = yaml.dump_all(
+        objects, Dumper=_Dumper, sort_keys=False, width=118, allow_unicode=True, default_flow_style=None
+    )
+    return str(dumped)
 
 
 def helm_program() -> Path:

@@ -30,14 +30,21 @@ def rendered(name: str) -> Objects:
     return template(GOLDEN / f"{name}.values.yaml")
 
 
+class Lines(yaml.SafeDumper):
+    """Lines of text as lines."""
+
+
+Lines.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None),
+)
+
+
 def as_text(name: str) -> str:
-    objects, default = rendered(name), rendered("default")
-    if name == "default":
-        return yaml.safe_dump_all(objects.values(), sort_keys=False, width=110)
+    objects, default = rendered(name), rendered("default") if name != "default" else {}
     gone = "".join(f"# without {key}\n" for key in default if key not in objects)
-    return gone + yaml.safe_dump_all(
-        (one for key, one in objects.items() if one != default.get(key)), sort_keys=False, width=110
-    )
+    shown = [one for key, one in objects.items() if one != default.get(key)]
+    return gone + yaml.dump_all(shown, Dumper=Lines, sort_keys=False, width=118, default_flow_style=None)
 
 
 @pytest.mark.parametrize("name", SETS)
