@@ -22,7 +22,6 @@ from headrace_api.commands import EXIT_DONE, EnvironmentFailed
 from headrace_api.units import seconds
 from headrace_operator.cli.cluster_access import namespace_of
 from headrace_operator.cli.process import address_of, end_on_signals
-from headrace_operator.cli.stand_in import TermBehind, cluster_publisher
 from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.leader import Leader, Timing, steady_seconds
 from headrace_operator.controller.loop import Controller, first_of
@@ -35,7 +34,7 @@ from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import scrape_settings
 from headrace_operator.loader.sources import Sources
-from headrace_operator.publisher.publisher import Publisher
+from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, cluster_publisher
 from headrace_operator.store.cluster import ClusterStore, ServicePort
 
 log = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ class _Operator:
         )
         self._metrics = OperatorMetrics()
         self._controller: Controller | None = None
-        self._publisher: Publisher | None = None
+        self._publisher: ClusterPublisher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._leads, self._lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
@@ -178,7 +177,7 @@ class _Operator:
             await source.close()
             await asyncio.to_thread(publisher.close)
 
-    async def _made_publisher(self) -> Publisher | None:
+    async def _made_publisher(self) -> ClusterPublisher | None:
         """The publisher of this term, once the API server gives what stands; None: it is over before that."""
         while not self._stop.is_set() and not self._lost.is_set():
             config = self._config_file.look().config

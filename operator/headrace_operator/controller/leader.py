@@ -39,7 +39,7 @@ class Timing:
     @property
     def timeout(self) -> tuple[float, float]:
         """To connect and between bytes of one call: at least two attempts fit into ``renew``."""
-        return min(2.0, self.renew / 5), min(4.0, self.renew / 3)
+        return min(2.0, 0.2 * self.renew), min(3.0, 0.3 * self.renew)
 
 
 def steady_seconds() -> float:
@@ -99,6 +99,10 @@ class Leader:
         return str(_spec(self._lease).get("holderIdentity") or "")
 
     @property
+    def _transitions(self) -> int:
+        return _whole(_spec(self._lease).get("leaseTransitions"), 0)
+
+    @property
     def started(self) -> bool:
         """Whether it runs for the Lease."""
         return self._thread.ident is not None
@@ -154,10 +158,10 @@ class Leader:
         except KubeFault as fault:
             self._say(fault)
             return
-        if not self._expired(began):
-            return
-        transitions = _whole(_spec(self._lease).get("leaseTransitions"), 0)
-        if self._take(began, transitions + 1):
+        if self._lease is None:
+            # Made for nobody first: its uid shows whether it is the same one when it has been silent for long enough.
+            self._write({"holderIdentity": "", "leaseTransitions": 0, "renewTime": self._time()})
+        elif self._expired(began) and self._take(began, self._transitions + 1):
             self._leading = True
             log.info("leading from now on, term %d", self.term)
             self._on_change(True)
@@ -177,10 +181,10 @@ class Leader:
     def _expired(self, now: float) -> bool:
         """Whether it may be taken: given back, ours, or without a sign for as long as its holder said.
 
-        One that is not there may have been deleted under a leader, who can be sure of itself for some time still.
+        One that was just made may stand for one that was deleted under a leader, who is sure of itself for a while yet.
         """
         spec = _spec(self._lease)
-        if self._lease is not None and self.holder in ("", self.identity):
+        if self.holder == self.identity or (not self.holder and self._transitions > 0):
             return True
         stated = _whole(spec.get("leaseDurationSeconds"), 0)
         return now - self._seen[1] >= max(stated, self._timing.lease)
@@ -296,7 +300,8 @@ def _spec(lease: Mapping[str, Any] | None) -> dict[str, Any]:
 def _sign(lease: Mapping[str, Any] | None) -> tuple[object, ...]:
     """What changes whenever a holder gives a sign of life."""
     spec = _spec(lease)
-    return (lease is None, spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
+    uid = (lease or {}).get("metadata", {}).get("uid")
+    return (uid, spec.get("holderIdentity"), spec.get("renewTime"), spec.get("leaseTransitions"))
 
 
 def _whole(value: object, default: int) -> int:

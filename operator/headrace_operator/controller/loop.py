@@ -301,8 +301,8 @@ class Controller:
             at,
             rejected,
         )
-        if resources.complete and not resources.rejected:
-            publisher.forget_others(resources.all())
+        if resources.complete:
+            publisher.forget_others(resources.all(), rejected)
         events = [event for event in decision.events if event.id not in lost or event.kind != "RoutingPolicy"]
         publisher.tell([EventNote(e.kind, e.id, e.type, e.reason, e.message) for e in events], refused, at)
         publisher.flush(self._clock.steady())

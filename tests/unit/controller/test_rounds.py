@@ -13,9 +13,10 @@ from aiohttp import ClientSession
 from headrace_api.commands import EnvironmentFailed
 from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, RoutingTable, ShedShare, TableEngine
 from headrace_operator.controller.clock import Clock
-from headrace_operator.controller.loop import Controller, all_fresh, shedding_policies
+from headrace_operator.controller.loop import Controller, all_fresh
 from headrace_operator.controller.metrics import OperatorMetrics
-from headrace_operator.controller.serve import served
+from headrace_operator.controller.serve import loop_health, served
+from headrace_operator.controller.takeover import remembered, shedding_policies
 from headrace_operator.decision.memory import Memory
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.scrape import Scraper
@@ -49,7 +50,7 @@ class Operator:
         self.source = Scraper(ScrapeSettings(), follow=False)
         self.publisher = StandalonePublisher(state, StateIdentity(uid="u", term=1))
         self.controller = Controller(
-            self.store, self.source, self.publisher, ConfigFile(config), self.metrics, Clock(), Memory()
+            self.store, self.source, self.publisher, ConfigFile(config), self.metrics, Clock(), remembered(Memory())
         )
 
     def count(self, outcome: str) -> float:
@@ -194,7 +195,14 @@ async def test_own_pages() -> None:
     metrics.show_weights([table(0.0)])
     metrics.show_ages({"inf/a": 2.0})
     ages = [1.0]
-    async with served(("127.0.0.1", 0), metrics, lambda: ages[0], lambda: 10.0) as url, ClientSession() as session:
+    ready = [True]
+
+    def before_page() -> None:
+        metrics.loop_age.set(ages[0])
+
+    health = loop_health(lambda: ages[0], lambda: 10.0)
+    serving = served(("127.0.0.1", 0), metrics, health, lambda: (ready[0], "known"), before_page)
+    async with serving as url, ClientSession() as session:
         async with session.get(f"{url}/metrics") as answer:
             page = await answer.text()
         assert 'headrace_route_weight{engine="inf/a"' in page
@@ -203,7 +211,11 @@ async def test_own_pages() -> None:
             ages[0] = age
             async with session.get(f"{url}/healthz") as answer:
                 assert answer.status == expected
+        for known, expected in ((True, 200), (False, 503)):
+            ready[0] = known
+            async with session.get(f"{url}/readyz") as answer:
+                assert (answer.status, await answer.text()) == (expected, "known\n")
         port = int(url.rpartition(":")[2])
         with pytest.raises(EnvironmentFailed, match="right would be a free address"):
-            async with served(("127.0.0.1", port), metrics, lambda: 0.0, lambda: 1.0):
+            async with served(("127.0.0.1", port), metrics, health):
                 raise AssertionError("the address was bound twice")

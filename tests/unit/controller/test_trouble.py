@@ -14,6 +14,7 @@ from headrace_api.policy import RoutingPolicy
 from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.loop import Controller
 from headrace_operator.controller.metrics import OperatorMetrics
+from headrace_operator.controller.takeover import remembered
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.scrape import Scraper
 from headrace_operator.loader.source import ScrapeSettings, Target
@@ -45,7 +46,7 @@ class Operator:
         self.source = NoSource(ScrapeSettings(), follow=False)
         self.publisher = StandalonePublisher(state, start_term(state))
         self.controller = Controller(
-            self, self.source, self.publisher, ConfigFile(None), OperatorMetrics(), Clock(), read_memory(state)
+            self, self.source, self.publisher, ConfigFile(None), OperatorMetrics(), Clock(), remembered(read_memory(state))
         )
 
     def look(self, *, thorough: bool) -> Resources:
