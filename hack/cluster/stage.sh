@@ -18,12 +18,10 @@ built=$(cluster load operator router lab)
 note=podAnnotations.headrace\\.dev/test-images=$(sha256sum <<<"$built" | cut -c 1-12)
 say "the chart, and the sample"
 cluster exec kubectl apply --filename $sample/namespace.yaml >&2 # routers' roles stand in it
-# With take-ownership a release that a half-done run left is taken over.
+# What stands already, from a half-done run or made by hand, is taken over.
 cluster exec helm upgrade --install headrace manifests/charts/headrace --namespace headrace-system --create-namespace \
-  --values $sample/values.yaml "${more[@]}" --set "operator.$note" --set "routerDefaults.$note" --take-ownership >/dev/null
-for crd in crds/*.yaml; do # helm leaves types alone that are there already
-  cluster exec kubectl apply --server-side --force-conflicts --filename "$crd" >/dev/null
-done
+  --values $sample/values.yaml "${more[@]}" --set "operator.$note" --set "routerDefaults.$note" --take-ownership \
+  --force-conflicts >/dev/null
 cluster exec kubectl apply --kustomize $sample >&2
 say "pods"
 for place in inference headrace-system; do

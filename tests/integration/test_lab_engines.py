@@ -258,6 +258,7 @@ async def test_the_dead_cut_everything_and_come_back_empty_on_their_port(
             "draining": False,
             "paused": False,
             **dict.fromkeys(("running", "waiting", "served", "aborted", "failed", "refused"), 0),
+            "asked": {"": 1},
         }
     assert (await page(http, url))["vllm:generation_tokens_total", ""] == 0
     async with http.post(f"{url}/v1/chat/completions", json=body()) as answer:
@@ -394,3 +395,25 @@ async def test_a_wrong_spec_ends_the_process_with_its_fault(tmp_path: Path) -> N
     assert process.returncode == 2
     assert b"engines[a].hardware: 'TPU' is unknown; right would be one of B200x2" in said
     assert b"Traceback" not in said
+
+
+async def test_a_drained_fleet_ends_what_runs_and_takes_nothing_new(
+    start: Callable[..., Awaitable[Fleet]], http: aiohttp.ClientSession
+) -> None:
+    """What a pod does on SIGTERM: its streams end whole, its health says no, its front-ends stay counted."""
+    fleet = await start()
+    url = fleet.urls["a"][0]
+    headers = {"x-lab-frontend": "fe"}
+    async with http.post(f"{url}/v1/chat/completions", json=body(stream=True), headers=headers) as answer:
+        await answer.content.readline()
+        draining = asyncio.create_task(fleet.drain(60.0))
+        await asyncio.sleep(0)  # its first step refuses what is new
+        async with http.get(f"{url}/health") as health:
+            assert health.status == 503
+        async with http.post(f"{url}/v1/chat/completions", json=body(), headers=headers) as refused:
+            assert refused.status == 503
+        assert (await answer.read()).rstrip().endswith(b"data: [DONE]")
+    await draining
+    async with http.get(f"{url}/lab/state") as told:
+        state = await told.json()
+    assert (state["asked"], state["served"], state["refused"]) == ({"fe": 2}, 1, 1)
