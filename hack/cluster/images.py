@@ -33,8 +33,8 @@ class Contents:
     base: str  # steps/<base>.packages
     requirements: str = ""  # requirements/<requirements>.txt, and with it the distribution; empty: neither
     entrypoint: list[str] = field(default_factory=list)
-    program: str = ""  # a program of its own, by PROGRAMS
     settings: dict[str, object] = field(default_factory=dict)  # as in the OCI image specification: User, Env, …
+    program: str = ""  # a program of its own, by PROGRAMS
 
 
 IMAGES = {
