@@ -1,7 +1,8 @@
-"""An API server that knows one Lease, for tests of leader election: versions, conflicts, outages, answers that are lost."""
+"""An API server that knows one Lease, for tests of leader election: conflicts, outages, answers that are lost."""
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -97,7 +98,5 @@ class LeaseClient:
 
 
 def _silently(deed: Callable[[], Json]) -> None:
-    try:
+    with contextlib.suppress(KubeFault):
         deed()
-    except KubeFault:
-        pass

@@ -13,12 +13,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace_api.base import GROUP, Metadata
+from headrace_api.names import ANNOTATION_GIT_REVISION
 from headrace_operator.store.faults import field_name
 from headrace_operator.store.manifests import KINDS, own_faults, without_nulls
 from headrace_operator.store.resources import Resource
 
 MAX_TOLD: Final = 3  # faults of one resource in one sentence
-_READ: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Metadata)) - {"resourceVersion"}
+_READ: Final = frozenset(field.encode_name for field in msgspec.structs.fields(Metadata)) - {
+    "resourceVersion",
+    "editor",
+}
 
 
 class Admitted(NamedTuple):
@@ -42,6 +46,31 @@ def read_object(kind: str, value: Mapping[str, Any]) -> Admitted:
         return Admitted(msgspec.convert(raw, KINDS[kind][0]), read, "")
     except msgspec.ValidationError as error:  # the schema and the types disagree: never silently
         return Admitted(None, read, f"does not fit its type: {error}")
+
+
+def read_books(value: Mapping[str, Any]) -> dict[str, Any]:
+    """The part of an object's metadata that tells who edited it, cut to what ``editor_of`` reads."""
+    metadata = value.get("metadata")
+    given = metadata if isinstance(metadata, Mapping) else {}
+    annotations, managed = given.get("annotations"), given.get("managedFields")
+    revision = annotations.get(ANNOTATION_GIT_REVISION) if isinstance(annotations, Mapping) else None
+    return {
+        "uid": given.get("uid"),
+        "generation": given.get("generation"),
+        "labels": given.get("labels"),
+        "annotations": {ANNOTATION_GIT_REVISION: revision},
+        "managedFields": [_entry(one) for one in managed or () if isinstance(one, dict) and not one.get("subresource")]
+        if isinstance(managed, list)
+        else [],
+    }
+
+
+def _entry(managed: dict[str, Any]) -> dict[str, Any]:
+    """A writer's line without the list of its fields; only whether the spec's are among them."""
+    fields = managed.get("fieldsV1")
+    of_spec = isinstance(fields, dict) and bool(fields.get("f:spec"))
+    kept = {name: managed.get(name) for name in ("manager", "operation", "time")}
+    return {**kept, "fieldsV1": {"f:spec": {".": {}}} if of_spec else {}}
 
 
 def _read_metadata(metadata: object) -> dict[str, Any]:

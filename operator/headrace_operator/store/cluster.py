@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any, Final, Literal, get_args
 
@@ -19,7 +19,8 @@ from headrace_api.base import Metadata, resource_id
 from headrace_api.endpoint_slices import Endpoint, read_endpoints
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
-from headrace_operator.store.admitted import read_object
+from headrace_operator.kube.editor import editor_of
+from headrace_operator.store.admitted import read_books, read_object
 from headrace_operator.store.cluster_index import Compared, Key, KindIndex
 from headrace_operator.store.cluster_services import Backed, Backing
 from headrace_operator.store.resources import Resource, ResourceName, Resources, service_key
@@ -40,11 +41,16 @@ class ServicePort(msgspec.Struct, frozen=True, order=True):
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """One custom resource. resource: its last valid form under its latest metadata, if it ever had one here."""
+    """One custom resource. resource: its last valid form under its latest metadata, if it ever had one here.
+
+    books: who wrote it when, by which the next edit is told apart; no news by itself.
+    """
 
     resource: Resource | None
     metadata: Metadata | None
     fault: str
+    editor: str
+    books: Json = field(compare=False)
 
 
 class ClusterStore:
@@ -89,13 +95,14 @@ class ClusterStore:
         """Hold names and versions of a full list (whose resourceVersion is ``version``) against what watches gave."""
         with self._lock:
             now = self._clock()
-            partial = kind in ("EndpointSlice", "Service")
-            found = self._index(kind).compare(listed, version, now, partial=partial)
+            index = self._index(kind)
+            first = index.verified_at is None
+            found = index.compare(listed, version, now, partial=kind in ("EndpointSlice", "Service"))
             if found.broken:
                 self._break(kind, "the watch did not tell what a list shows")
             elif found.settled:
                 self._alive_at = now
-                if self._broken.pop(kind, None) is not None:
+                if self._broken.pop(kind, None) is not None or first:
                     self._changes += 1
             self._noted(found.changed)
             return found
@@ -245,11 +252,12 @@ def _moved(engine: InferenceEngine, last: InferenceEngine) -> InferenceEngine:
 def _reader(kind: str) -> Callable[[Json, _Entry | None], _Entry]:
     def read(item: Json, last: _Entry | None) -> _Entry:
         admitted = read_object(kind, item)
-        if admitted.resource is not None:
-            return _Entry(admitted.resource, admitted.metadata, "")
-        kept = last.resource if last is not None else None
-        if kept is not None and admitted.metadata is not None:
-            kept = msgspec.structs.replace(kept, metadata=admitted.metadata)
-        return _Entry(kept, admitted.metadata, admitted.fault)
+        books = read_books(item)
+        editor = editor_of(books, last.books, last.editor) if last is not None else editor_of(books)
+        metadata = admitted.metadata and msgspec.structs.replace(admitted.metadata, editor=editor)
+        resource = admitted.resource or (last.resource if last is not None else None)
+        if resource is not None and metadata is not None:
+            resource = msgspec.structs.replace(resource, metadata=metadata)
+        return _Entry(resource, metadata, admitted.fault, editor, books)
 
     return read

@@ -43,7 +43,9 @@ def endpoint(host: str, *, ready: bool = True, zone: str = "", node: str = "") -
         pytest.param([], {}, (None, None), id="nobody"),
         pytest.param([endpoint("1", node="bare")], {}, (None, None), id="a node without labels"),
         pytest.param([endpoint("1", zone="us-a", node="n1")], {"region": "us"}, ("us", "us-a"), id="region stated"),
-        pytest.param([endpoint("1", zone="us-a", node="n1")], {"region": "moon"}, ("moon", None), id="region overruled"),
+        pytest.param(
+            [endpoint("1", zone="us-a", node="n1")], {"region": "moon"}, ("moon", None), id="region overruled"
+        ),
         pytest.param([endpoint("1", zone="us-a", node="n1")], {"zone": "us-x"}, (None, "us-x"), id="zone overruled"),
         pytest.param([endpoint("1", zone="us-a", node="n1")], {"cluster": "c"}, ("us", "us-a"), id="cluster stays"),
     ],
