@@ -95,9 +95,11 @@ def _carried(engine: EngineState) -> float:
 
 def _agreed(before: EngineState, after: EngineState | None) -> bool:
     """Whether a second source, or the administrator, says the same."""
-    return after is not None and (
-        not after.alive or after.loss_agreed or after.state != "Active" or after.spec != before.spec
-    )
+    if after is None:
+        return False
+    # Where it stands may be known from its pods alone: that this changes with them is no edit.
+    spec = msgspec.structs.replace(after.spec, location=before.spec.location)
+    return not after.alive or after.loss_agreed or after.state != "Active" or spec != before.spec
 
 
 def _with_held(last: Snapshot, now: Snapshot, held: set[str]) -> Snapshot:

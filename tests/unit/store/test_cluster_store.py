@@ -327,7 +327,8 @@ def test_an_engine_whose_last_pod_goes_stands_where_it_stood(server: Server, lef
 def test_without_permission_to_read_nodes_the_zone_is_known() -> None:
     server = Server("InferenceEngine", "RoutingPolicy", "EndpointSlice", "Service")
     server.apply(engine_on_service("a", "vllm"))
-    server.store.give(Key("inf", "vllm"), None, [slice_of("vllm", pod("10.0.0.1", zone="us-a", nodeName="n1"))])
+    server.store.give(Key("inf", "vllm"), None, [])
+    server.apply(slice_of("vllm", pod("10.0.0.1", zone="us-a", nodeName="n1")))
     server.compare("InferenceEngine", "RoutingPolicy", "EndpointSlice", "Service")
     found = server.look()
     assert found.complete
