@@ -1,4 +1,4 @@
-"""What Argo CD makes of statuses: our Lua, run as Argo CD runs it, over statuses of all kinds and over anything else."""
+"""What Argo CD makes of statuses: our Lua, run as Argo CD runs it, over statuses of all kinds and anything else."""
 
 from __future__ import annotations
 

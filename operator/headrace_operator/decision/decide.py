@@ -30,7 +30,7 @@ from headrace_operator.decision.status.audit import published, signal_lines, wit
 from headrace_operator.decision.status.conditions import merged, status_of
 from headrace_operator.decision.status.editors import edits
 from headrace_operator.decision.status.events import BREAK_GLASS, Event, condition_events, engine_events
-from headrace_operator.decision.status.findings import Facts, findings, kept
+from headrace_operator.decision.status.findings import Facts, engines_of, findings, kept
 from headrace_operator.decision.tables.carry import same_weights
 from headrace_operator.decision.tables.encode import TableTooLarge
 from headrace_operator.decision.tick import Assess, Outcome, Tick
@@ -147,7 +147,7 @@ def decide(
         book = open_book(held, result)
         for name in result.policies:
             told[name] = _tell(current, book, policies[name])
-            for engine in _concerned(book, name):
+            for engine in sorted(engines_of(name, book)):
                 users.setdefault(engine, []).append(name)
     return _joined(current, results, told, engine_events(memory.last, held, users))
 
@@ -197,7 +197,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
             before=before,
             at=current.at,
             causes=causes,
-            edits=_edits(current, book, policy, causes) if causes or not before else "",
+            edits=_edits(current, book, policy, before, causes) if causes or not before else "",
             sentences=why(book, policy, relief) if moved else old.why,
         )
         if status.history != old.history:
@@ -225,12 +225,6 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         signals=signal_lines(policy, book, current.snapshot),
     )
     return _Told(publication, status, [*events, *news], history, shifted)
-
-
-def _concerned(book: Book, policy: str) -> list[str]:
-    """Engines that a policy may use, or might but for their state."""
-    used = {route.engine for key in book.of_policy(policy) for route in book.routes.get(key, [])}
-    return sorted(used | {pair.engine for pair in book.solution.ineligible if pair.source.policy == policy})
 
 
 def _count(current: _Round, policy: PolicyState, publication: Publication) -> int:
@@ -295,9 +289,10 @@ def _causes(current: _Round, book: Book, policy: PolicyState, stood: bool) -> Ca
     return attribute(current.memory.published, current.snapshot, flows)
 
 
-def _edits(current: _Round, book: Book, policy: PolicyState, causes: Causes) -> str:
-    """Who edited what, as far as that is a cause."""
-    return edits(current.memory.published, current.snapshot, policy, _concerned(book, policy.id), causes)
+def _edits(current: _Round, book: Book, policy: PolicyState, before: Sequence[RoutingTable], causes: Causes) -> str:
+    """Who edited what, as far as that is a cause; also of engines that the edit took away."""
+    engines = engines_of(policy.id, book) | {engine.id for table in before for engine in table.engines}
+    return edits(current.memory.published, current.snapshot, policy, engines, causes)
 
 
 def _shedding(outcomes: Mapping[tuple[str, ...], Outcome]) -> tuple[str, ...]:

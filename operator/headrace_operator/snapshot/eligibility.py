@@ -16,6 +16,10 @@ from headrace_operator.snapshot.model import EngineState, PolicyState
 from headrace_operator.snapshot.work import LEAST_WORK, MOST_WORK
 
 MODEL_NOT_SERVED: Final = "ModelNotServed"
+# Reasons that lie in what is declared: such an engine is none of the policy's business, whatever becomes of it.
+BY_DECLARATION: Final = frozenset(
+    {"OtherNamespace", "NotSelected", MODEL_NOT_SERVED, "CapabilityMissing", "ResidencyMissing", "Unreachable"}
+)
 
 
 class Exclusion(NamedTuple):

@@ -118,3 +118,15 @@ def test_further_steps_of_a_bounded_shift_are_not_blamed_on_the_noise_of_demand(
     assert ": network " in told[0], told
     assert len(told) == 10
     assert all(": settling " in line for line in told[1:]), told
+
+
+def test_an_engine_that_a_policy_can_never_use_is_none_of_its_news() -> None:
+    """Seen on a cluster: each policy of a namespace told of every engine in it, of its drains and its stale signals."""
+    ticks = Ticks()
+    other = policy("other", models=[{"name": "n"}])
+    stale = Signals(states=(SignalStatus(name="engine ns/a", state="Held", since="2026-11-29T12:00:00Z"),))
+    ticks.tick([*three(), engine("d", models=[{"name": "n"}])], [one(), other])
+    told = ticks.tick([*drained("2026-11-29T12:30:00Z"), engine("d", models=[{"name": "n"}])], [one(), other], stale)
+    assert {"EngineDrained", "SignalsStale"} <= {reason for _, name, reason in reasons(told) if name == "ns/p"}
+    assert [reason for _, name, reason in reasons(told) if name == "ns/other"] == []
+    assert ticks.statuses["ns/other"].signals == ()

@@ -106,3 +106,17 @@ def test_many_editors_leave_room_for_the_changes() -> None:
     assert len(line) <= 240
     assert f"({names[0]} by {editor} and 11 others)" in line
     assert "; fe: a 100 % -> " in line
+
+
+def test_an_edit_that_takes_an_engine_out_of_the_selection_is_named() -> None:
+    ticks = Ticks()
+    selector = {"matchLabels": {"tier": "prod"}}
+
+    def fleet(tier: str) -> list[Any]:
+        metadata = {"labels": {"tier": tier}, "editor": "kubectl label"}
+        rest = [engine(name, 20, region="r2", metadata={"labels": {"tier": "prod"}}) for name in "bc"]
+        return [engine("a", 20, region="r1", profile=FLAT, metadata=metadata), *rest]
+
+    ticks.tick(fleet("prod"), [one(engineSelector=selector)], offered(15))
+    ticks.tick(fleet("test"), [one(engineSelector=selector)], offered(15))
+    assert cause(ticks) == "policy 100 % (a by kubectl label)"

@@ -17,6 +17,7 @@ from headrace_operator.decision.tables.encode import TableTooLarge
 from headrace_operator.decision.why.book import Book
 from headrace_operator.decision.why.text import listed, percent, plain, plural, rate
 from headrace_operator.snapshot.clock import epoch_seconds
+from headrace_operator.snapshot.eligibility import BY_DECLARATION
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 from headrace_operator.snapshot.signals import SignalStatus
 
@@ -190,8 +191,18 @@ def _drift(policy: PolicyState, snapshot: Snapshot) -> Finding | None:
     return Finding(PROFILE_DRIFT, "True", "ProfileDrift", f"{listed(parts)}; no engine is trimmed, measure them anew")
 
 
+def engines_of(policy: str, book: Book) -> frozenset[str]:
+    """Engines that a policy may use, or might but for their state."""
+    used = {route.engine for source in book.of_policy(policy) for route in book.routes.get(source, [])}
+    kept_out = {
+        pair.engine
+        for pair in book.solution.ineligible
+        if pair.source.policy == policy and pair.reason not in BY_DECLARATION
+    }
+    return frozenset(used | kept_out)
+
+
 def concerned(policy: PolicyState, book: Book, states: Sequence[SignalStatus]) -> list[SignalStatus]:
     """Signals that name the policy or one of the engines it may use."""
-    names = {policy.id, *(pair.engine for pair in book.solution.ineligible if pair.source.policy == policy.id)}
-    names |= {route.engine for source in book.of_policy(policy.id) for route in book.routes.get(source, [])}
+    names = {policy.id, *engines_of(policy.id, book)}
     return [state for state in states if names & set(state.name.split())]
