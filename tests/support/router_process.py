@@ -18,6 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_api.table import RoutingTable
 from headrace_router.io.server import Router, Settings
+from headrace_router.io.tables_from import TablesFrom
 from support.raw_client import get
 from support.router_table import table_bytes
 
@@ -32,7 +33,7 @@ async def router_in_loop(
     if table is not None:
         path.write_bytes(table_bytes(table))  # noqa: ASYNC240
     settings = {"drain_delay": 0.0, "grace": 0.0} | settings
-    router = Router(Settings((path, *more), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), **settings))
+    router = Router(Settings(TablesFrom((path, *more)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), **settings))
     await router.start()
     try:
         yield router

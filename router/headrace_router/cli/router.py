@@ -8,22 +8,15 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from pathlib import Path
 
 from headrace_api.commands import Command, InputError
+from headrace_router.cli.table_arguments import add_table_arguments, read_table_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("--frontend", metavar="NAME", help="the front-end served (default: the one the tables name)")
-    parser.add_argument(
-        "--table",
-        metavar="FILE",
-        action="append",
-        required=True,
-        type=Path,
-        help="a routing table: a ConfigMap manifest or a table.json; once a policy, need not exist yet",
-    )
+    add_table_arguments(parser)
     parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:8080", help="for clients (%(default)s)")
     parser.add_argument(
         "--admin", metavar="HOST:PORT", default="127.0.0.1:9090", help="metrics, health, explanations (%(default)s)"
@@ -46,9 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     admin = _address("--admin", arguments.admin, faults)
     drain_delay = _seconds("--drain-delay", arguments.drain_delay, faults)
     grace = _seconds("--grace", arguments.grace, faults)
-    faults += [f"--table {path}: is a directory; right would be a file" for path in arguments.table if path.is_dir()]
-    if len(set(arguments.table)) < len(arguments.table):
-        faults.append("--table: the same file stands twice")
+    tables = read_table_arguments(arguments, faults)
     if faults:
         raise InputError(faults)
 
@@ -57,9 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     from headrace_router.io.server import Settings, log_to_stderr, serve
 
     log_to_stderr()
-    settings = Settings(
-        tuple(arguments.table), arguments.frontend, listen, admin, drain_delay, grace, arguments.access_log
-    )
+    settings = Settings(tables, arguments.frontend, listen, admin, drain_delay, grace, arguments.access_log)
     return uvloop.run(serve(settings, _say))
 
 

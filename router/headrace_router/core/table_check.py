@@ -23,6 +23,7 @@ from headrace_api.table import (
     ModelRoutes,
     RoutingTable,
     TableAffinityKey,
+    TableEngine,
 )
 from headrace_api.urls import normal_url
 
@@ -31,6 +32,8 @@ SUM_TOLERANCE: Final = WEIGHT_TOTAL // 20
 # Above any count, rate or time that means something; keeps every product of two fields finite.
 MAX_NUMBER: Final = 10**12
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+# A DNS label: it becomes part of a path at the API server and of a name in DNS.
+_LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _FIELD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 
@@ -125,9 +128,16 @@ def _check_lists(table: RoutingTable) -> None:
     if table.widen_after is not None and table.widen_after < 0:
         raise _Fault(f"widenAfter is {table.widen_after}; right would be seconds, 0 or more")
     for engine in table.engines:
-        _unique(f"engine {engine.id}: models", (served.model for served in engine.models))
-        if not engine.urls and engine.service is None:
-            raise _Fault(f"engine {engine.id} has neither urls nor a service; right would be one of them")
+        _check_engine(engine)
+
+
+def _check_engine(engine: TableEngine) -> None:
+    _unique(f"engine {engine.id}: models", (served.model for served in engine.models))
+    if not engine.urls and engine.service is None:
+        raise _Fault(f"engine {engine.id} has neither urls nor a service; right would be one of them")
+    for name in (engine.service.name, engine.service.namespace) if engine.service is not None else ():
+        if not _LABEL.fullmatch(name):
+            raise _Fault(f"engine {engine.id}: service: {name!r} is no name; right would be such as vllm-70b")
 
 
 def _check_key_rule(rule: TableAffinityKey) -> None:

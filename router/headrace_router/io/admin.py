@@ -23,9 +23,12 @@ from headrace_router.core.view import PolicyView
 from headrace_router.io.heartbeat import Heartbeat
 from headrace_router.io.metrics import Gauges, Metrics, live
 from headrace_router.io.numbers import whole
+from headrace_router.io.round_trips import RoundTrips
+from headrace_router.io.services import Services
 from headrace_router.io.tables import Followed, Tables
 
 _MAX_BYTES = 10**9
+Row = tuple[tuple[str, ...], float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,9 @@ class Admin:
     metrics: Metrics
     tables: Tables
     heartbeat: Heartbeat
+    services: Services
+    round_trips: RoundTrips
+    serving: Callable[[], bool]
     draining: Callable[[], bool]
 
     def application(self) -> web.Application:
@@ -56,7 +62,7 @@ class Admin:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         draining = self.draining()
-        ready = self.tables.applied and not draining
+        ready = self.tables.applied and self.serving() and self.services.settled() and not draining
         age = self.heartbeat.age()
         detail = {
             "ready": ready,
@@ -64,9 +70,11 @@ class Admin:
             "frontend": self.tables.frontend,
             "tables": [_told(entry) for entry in self.tables.followed],
             "conflicts": list(self.selector.view.conflicts),
+            "services": self.services.detail(),
             "operator": {
                 "heartbeatAgeSeconds": None if age is None else round(age, 1),
                 "state": "unknown" if age is None else "stale" if age > names.HEARTBEAT_STALE_SECONDS else "alive",
+                "why": self.heartbeat.why,
             },
         }
         return _json(detail, 200 if ready else 503)
@@ -97,18 +105,42 @@ class Admin:
         view = self.selector.view
         in_flight: dict[str, float] = {}
         ejected: dict[str, float] = {}
+        usable: dict[str, float] = {}
         for name, engine in view.engines.items():
             in_flight[name] = float(sum(endpoint.in_flight for endpoint in engine.endpoints))
             ejected[name] = float(sum(endpoint.ejected or not endpoint.ready for endpoint in engine.endpoints))
+            usable[name] = len(engine.endpoints) - ejected[name]
         yield live(names.METRIC_IN_FLIGHT, _rows(in_flight))
         yield live(names.METRIC_EJECTED, _rows(ejected))
+        yield live(names.METRIC_ENDPOINTS, _rows(usable))
         yield from self._table_gauges(view.policies)
+        yield from self._source_gauges()
+        yield from self._distances()
+
+    def _source_gauges(self) -> Iterator[Gauges]:
+        applied: dict[tuple[str, ...], float] = {}
+        watched: list[Row] = []
+        for entry in self.tables.followed:
+            if (table := entry.table) is not None:
+                applied[table.policy_namespace, table.policy, table.frontend] = entry.at
+            if entry.source.whole:
+                watched.append(((entry.source.label,), float(entry.source.trouble is None)))
+        yield live(names.METRIC_TABLE_APPLIED, list(applied.items()))
+        yield live(names.METRIC_TABLE_WATCHED, watched)
+
+    def _distances(self) -> Iterator[Gauges]:
+        frontend = self.tables.frontend or ""
+        measured = self.round_trips.measured()
+        seconds: list[Row] = [((frontend, name), found.seconds) for name, found in measured.items()]
+        samples: list[Row] = [((frontend, name), float(found.samples)) for name, found in measured.items()]
+        yield live(names.METRIC_ROUND_TRIP, seconds)
+        yield live(names.METRIC_ROUND_TRIP_SAMPLES, samples)
 
     def _table_gauges(self, policies: Iterable[PolicyView]) -> Iterator[Gauges]:
-        revisions: list[tuple[tuple[str, ...], float]] = []
-        issued: list[tuple[tuple[str, ...], float]] = []
-        info: list[tuple[tuple[str, ...], float]] = []
-        left: list[tuple[tuple[str, ...], float]] = []
+        revisions: list[Row] = []
+        issued: list[Row] = []
+        info: list[Row] = []
+        left: list[Row] = []
         now = asyncio.get_running_loop().time()
         for policy in policies:
             table = policy.table
@@ -127,13 +159,20 @@ class Admin:
             yield live(names.METRIC_HEARTBEAT_AGE, [((), age)])
 
 
-def _rows(numbers: dict[str, float]) -> list[tuple[tuple[str, ...], float]]:
+def _rows(numbers: dict[str, float]) -> list[Row]:
     return [((name,), number) for name, number in numbers.items()]
 
 
 def _told(entry: Followed) -> dict[str, object]:
     table = entry.table
-    told: dict[str, object] = {"file": str(entry.file.path), "error": entry.error, "note": entry.note}
+    source = entry.source
+    told: dict[str, object] = {
+        "source": source.name,
+        "from": source.way,
+        "api": source.trouble,
+        "error": entry.error,
+        "note": entry.note,
+    }
     if table is not None:
         told |= {
             "policy": f"{table.policy_namespace}/{table.policy}",
@@ -142,6 +181,7 @@ def _told(entry: Followed) -> dict[str, object]:
             "revision": table.identity.revision,
             "issued": table.issued,
             "hash": table.hash,
+            "appliedAt": round(entry.at, 3),
         }
     return told
 

@@ -159,6 +159,7 @@ class AiohttpUpstream:
     """See Upstream. To be made inside a running loop."""
 
     on_connect: Any = None
+    on_unreached: Any = None
     _sessions: dict[str, _EngineSession] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
     _resolver: aiohttp.ThreadedResolver = field(default_factory=aiohttp.ThreadedResolver)
@@ -176,6 +177,8 @@ class AiohttpUpstream:
         except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
             message = str(error) or type(error).__name__
             if leg.transport is None:
+                if self.on_unreached is not None:
+                    self.on_unreached(address.engine)
                 raise NotSent(message, own=getattr(error, "errno", None) in _OWN_SHORTAGE) from error
             raise Lost(message, reused=leg.reused) from error
         finally:

@@ -42,9 +42,20 @@ Demand = tuple[str, str, str, str, str, str]
 LIVE: Final[dict[str, tuple[str, Labels]]] = {
     names.METRIC_IN_FLIGHT: ("Requests in flight by engine.", ("engine",)),
     names.METRIC_EJECTED: ("Endpoints that this router keeps away from: ejected or not ready.", ("engine",)),
+    names.METRIC_ENDPOINTS: (
+        "Addresses of an engine that this router can use: neither ejected nor not ready.",
+        ("engine",),
+    ),
+    names.METRIC_ROUND_TRIP: ("Median of the connects of five minutes, where measured.", ("frontend", "engine")),
+    names.METRIC_ROUND_TRIP_SAMPLES: ("Connects that the median is of.", ("frontend", "engine")),
     "headrace_retry_budget_left": ("Retries that could be made at this instant.", POLICY),
     names.METRIC_TABLE_REVISION: ("Revision of the table in use.", POLICY),
     names.METRIC_TABLE_ISSUED: ("When the table in use was issued.", POLICY),
+    names.METRIC_TABLE_APPLIED: ("When this router applied the table in use.", POLICY),
+    names.METRIC_TABLE_WATCHED: (
+        "1: the ConfigMap is watched; 0: the mounted file, or the last table, is used instead.",
+        ("table",),
+    ),
     "headrace_table_info": ("Hash of the table in use; always 1.", (*POLICY, "hash")),
     names.METRIC_HEARTBEAT_AGE: ("Since the operator's last sign of life; absent where none is known.", ()),
 }

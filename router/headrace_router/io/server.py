@@ -17,9 +17,8 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from aiohttp import web
@@ -32,12 +31,17 @@ from headrace_router.io.accounting import Ledger
 from headrace_router.io.admin import Admin
 from headrace_router.io.aiohttp_upstream import AiohttpUpstream
 from headrace_router.io.calm_log import Calm
-from headrace_router.io.heartbeat import Heartbeat
 from headrace_router.io.listener import Listener
 from headrace_router.io.metrics import Metrics
+from headrace_router.io.pod import surroundings
 from headrace_router.io.prober import probe_for_ever
 from headrace_router.io.proxy import Proxy
+from headrace_router.io.resolve import Resolver
+from headrace_router.io.round_trips import RoundTrips, connecting
+from headrace_router.io.services import Services
 from headrace_router.io.tables import Tables
+from headrace_router.io.tables_from import TablesFrom
+from headrace_router.io.tasks import for_ever
 from headrace_router.io.waiting import Waiting
 
 log = logging.getLogger("headrace.router")
@@ -51,7 +55,7 @@ LAST_WORDS: Final = 0.5
 class Settings:
     """What the command line says. Seconds; port 0 is any free port."""
 
-    tables: Sequence[Path]
+    tables: TablesFrom
     frontend: str | None = None
     listen: tuple[str, int] = ("127.0.0.1", 8080)
     admin: tuple[str, int] = ("127.0.0.1", 9090)
@@ -82,17 +86,32 @@ class Router:
             self.ledger,
             log_access=write_line if settings.access_log else None,
         )
+        self.around = surroundings(settings.tables, chance.random)
+        resolver = Resolver()
+        self.services = Services(
+            self.selector, self.around.api, chance=chance.random, changed=self.waiting.wake, resolver=resolver
+        )
+        self.upstream.on_unreached = self.services.unreached
+        self.round_trips = RoundTrips(self.selector, connecting(resolver), clock=loop.time, chance=chance.random)
         self.tables = Tables(
-            settings.tables,
+            self.around.sources,
             settings.frontend,
             current=lambda: self.selector.view,
+            endpoints=self.services.known,
             install=self.install,
-            rejected=lambda name: self.metrics.table_rejects[(name,)].inc(),
+            rejected=lambda label: self.metrics.table_rejects[(label,)].inc(),
         )
-        for path in settings.tables:
-            self.metrics.table_rejects[(path.name,)].inc(0)
+        for source in self.around.sources:
+            self.metrics.table_rejects[(source.label,)].inc(0)
         self.admin = Admin(
-            self.selector, self.metrics, self.tables, Heartbeat(settings.tables), lambda: self.proxy.draining
+            self.selector,
+            self.metrics,
+            self.tables,
+            self.around.heartbeat,
+            self.services,
+            self.round_trips,
+            serving=lambda: self._server is not None,
+            draining=lambda: self.proxy.draining,
         )
         self._listener = Listener(self.proxy.handle)
         self._server: asyncio.AbstractServer | None = None
@@ -107,6 +126,7 @@ class Router:
         # Clocks are set while routers run, and all of a front-end's are to draw shed lots in the same windows.
         self.selector.wall_offset = time.time() - asyncio.get_running_loop().time()
         self.selector.install(view)
+        self.services.follow(view)
         self.ledger.prepare(view)
         self.upstream.retain(view.engines.keys())
         self.waiting.wake()
@@ -138,10 +158,15 @@ class Router:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
             raise EnvironmentFailed(f"can't listen on {host}:{port}: {why}") from error
         self.address = _url(self._server.sockets[0].getsockname())
-        self._helpers = [
-            asyncio.create_task(self.tables.follow(), name="tables"),
-            asyncio.create_task(probe_for_ever(self.selector, self.upstream, self.waiting.wake), name="prober"),
-        ]
+        helpers = {
+            "tables": self.tables.follow,
+            "prober": lambda: probe_for_ever(self.selector, self.upstream, self.waiting.wake),
+            "names": self.services.run,
+            "round trips": self.round_trips.run,
+        }
+        for number, lease in enumerate(self.around.leases):
+            helpers[f"heartbeat {number}"] = lease.follow
+        self._helpers = [asyncio.create_task(for_ever(name, run), name=name) for name, run in helpers.items()]
 
     async def stop(self, hurry: asyncio.Event | None = None, *, drain_delay: float | None = None) -> None:
         """End: lame duck, listener closed, grace, error events, everything closed. ``hurry`` cuts the waiting short."""
@@ -157,6 +182,9 @@ class Router:
         for task in self._helpers:
             task.cancel()
         await asyncio.gather(*self._helpers, return_exceptions=True)
+        await self.services.close()
+        if self.around.api is not None:
+            await self.around.api.close()
         await self._quiet()
         await self._listener.shutdown(LAST_WORDS)
         await self.upstream.close()
@@ -240,8 +268,6 @@ def _without_effect(view: TableView) -> set[str]:
             fields.add(f"endpoints.auth of {engine.id}")
         if engine.tls is not None and engine.tls.ca_config_map is not None:
             fields.add(f"endpoints.tls.caFrom of {engine.id}")
-        if engine.service is not None and not engine.urls:
-            fields.add(f"endpoints.service of {engine.id} without urls")
     return {f"{field} has no effect yet" for field in fields}
 
 

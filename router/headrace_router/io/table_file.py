@@ -6,43 +6,20 @@ writes fit in one clock tick); a vanished file keeps what was read before. Must 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import yaml
 
 from headrace_api.table import MAX_TABLE_BYTES, TABLE_KEY
+from headrace_router.io.folders import watch_folder
+from headrace_router.io.table_source import Content, Missing, Read, Same, Unreadable
 
 # A manifest quotes the table: escapes can double it, its own fields are small.
 MAX_FILE_BYTES: Final = 2 * MAX_TABLE_BYTES + 65_536
 _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-@dataclass(frozen=True, slots=True)
-class Missing:
-    """There is no such file now."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unreadable:
-    """The file's content is no table; ``reason`` says why and what would be right."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Same:
-    """The content is what it was at the last read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A table's bytes."""
-
-    table: bytes
 
 
 class TableFile:
@@ -52,7 +29,7 @@ class TableFile:
         self.path = path
         self._last: bytes | None = None
 
-    def read(self) -> Missing | Unreadable | Same | Content:
+    def read(self) -> Read:
         """The table's bytes if the file's content changed since the last read."""
         try:
             with self.path.open("rb") as file:
@@ -71,6 +48,27 @@ class TableFile:
         if self.path.suffix not in (".yaml", ".yml"):
             return Content(raw)
         return _from_manifest(self.path, raw)
+
+
+class FileSource:
+    """A table file as a TableSource."""
+
+    whole = False
+    way = "file"
+    trouble = None
+
+    def __init__(self, path: Path) -> None:
+        self.name = str(path)
+        self.label = path.name
+        self._file = TableFile(path)
+
+    async def read(self) -> Read:
+        """See TableSource."""
+        return await asyncio.to_thread(self._file.read)
+
+    async def follow(self, changed: Callable[[], None]) -> None:
+        """See TableSource."""
+        await watch_folder(self._file.path.absolute().parent, changed)
 
 
 def _from_manifest(path: Path, raw: bytes) -> Unreadable | Content:

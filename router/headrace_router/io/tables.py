@@ -1,6 +1,6 @@
-"""Follows table files and swaps a whole new view in; a bad table changes nothing.
+"""Follows the sources of tables and swaps a whole new view in; a bad table changes nothing.
 
-On the routing-weight path. Sees a change by watching the folders and, as the guarantee, by reading again every second
+On the routing-weight path. Reads when a source says that something changed and, as the guarantee, every second
 (REL-01). The last good table is kept for ever; a reject is counted once it stands still, is told in readiness detail,
 and is cleared by the next good content, byte-identical restore included (REL-02). Must not touch requests in flight.
 """
@@ -9,18 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
-
-from watchfiles import awatch
 
 from headrace_api.table import RoutingTable
 from headrace_router.core.table_check import Rejected, Verdict, newer, parse_table
 from headrace_router.core.view import TableView, build_view
-from headrace_router.io.table_file import Content, Missing, Same, TableFile, Unreadable
+from headrace_router.io.table_source import Content, Missing, Same, TableSource, Unreadable
 
 log = logging.getLogger("headrace.router")
 
@@ -28,13 +25,16 @@ CHECK_EVERY: Final = 1.0
 # An in-place write is seen in pieces: what is bad is read again after this before it counts.
 SETTLE: Final = 0.1
 
+Endpoints = Mapping[str, Sequence[str]]
+
 
 @dataclass(slots=True)
 class Followed:
-    """One file: the table applied from it, and what is wrong with what stands there now."""
+    """One source: the table applied from it (``at``: epoch seconds), and what is wrong with what stands there now."""
 
-    file: TableFile
+    source: TableSource
     table: RoutingTable | None = None
+    at: float = 0.0
     error: str | None = None
     note: str | None = "not read yet"
 
@@ -43,25 +43,28 @@ class Tables:
     """All tables of one front-end.
 
     Args:
-        paths: table files.
+        sources: one a policy.
         frontend: the front-end served, or None: the first table says.
         current: the view in force, whose state goes on.
+        endpoints: what is known of the Services that the tables name, by engine.
         install: called in the loop with each new view.
-        rejected: called with the file's name for each table that is refused.
+        rejected: called with the source's label for each table that is refused.
     """
 
     def __init__(
         self,
-        paths: Sequence[Path],
+        sources: Sequence[TableSource],
         frontend: str | None,
         *,
         current: Callable[[], TableView],
+        endpoints: Callable[[Sequence[RoutingTable]], Endpoints],
         install: Callable[[TableView], None],
         rejected: Callable[[str], None],
     ) -> None:
         self.frontend = frontend
-        self.followed = [Followed(TableFile(path)) for path in paths]
+        self.followed = [Followed(source) for source in sources]
         self._current = current
+        self._endpoints = endpoints
         self._install = install
         self._rejected = rejected
         self._changed = asyncio.Event()
@@ -73,57 +76,63 @@ class Tables:
 
     async def follow(self) -> None:
         """Follow until cancelled."""
-        watcher = asyncio.create_task(self._watch(), name="table-watch")
-        try:
-            while True:
-                await self.check()
-                try:
-                    async with asyncio.timeout(CHECK_EVERY):
-                        await self._changed.wait()
-                except TimeoutError:
-                    continue
-                self._changed.clear()
-        finally:
-            watcher.cancel()
-            await asyncio.gather(watcher, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            for entry in self.followed:
+                group.create_task(entry.source.follow(self._changed.set), name=f"table {entry.source.name}")
+            group.create_task(self._check_for_ever(), name="tables")
+
+    async def _check_for_ever(self) -> None:
+        while True:
+            await self.check()
+            try:
+                async with asyncio.timeout(CHECK_EVERY):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+            self._changed.clear()
 
     async def check(self) -> None:
-        """Read every file once; swap if anything is new."""
-        fresh: list[RoutingTable] = []
+        """Read every source once; swap if anything is new."""
+        fresh: list[Followed] = []
         for entry in self.followed:
-            result = await asyncio.to_thread(self._read, entry)
-            if isinstance(result, Unreadable):
+            result = await self._read(entry)
+            if isinstance(result, Unreadable) and not entry.source.whole:
                 await asyncio.sleep(SETTLE)
-                again = await asyncio.to_thread(self._read, entry)
+                again = await self._read(entry)
                 result = result if isinstance(again, Same) else again
-            if self._judge(entry, result) and entry.table is not None:
-                fresh.append(entry.table)
+            if self._judge(entry, result):
+                fresh.append(entry)
         if not fresh:
             return
         applied = [entry.table for entry in self.followed if entry.table is not None]
-        view = await asyncio.to_thread(build_view, applied, self._current())
+        view = await asyncio.to_thread(build_view, applied, self._current(), endpoints=self._endpoints(applied))
         self._install(view)
-        for table in fresh:
-            log.info("table of %s: revision %d in use", table.policy, table.identity.revision)
+        now = time.time()
+        for entry in fresh:
+            entry.at = now
+            assert entry.table is not None
+            log.info("table of %s: revision %d in use", entry.table.policy, entry.table.identity.revision)
 
-    def _read(self, entry: Followed) -> Missing | Unreadable | Same | RoutingTable:
-        read = entry.file.read()
+    async def _read(self, entry: Followed) -> Missing | Unreadable | Same | RoutingTable:
+        read = await entry.source.read()
         if not isinstance(read, Content):
             return read
-        table = parse_table(read.table)
+        table = await asyncio.to_thread(parse_table, read.table)
         return Unreadable(table.reason) if isinstance(table, Rejected) else table
 
     def _judge(self, entry: Followed, result: Missing | Unreadable | Same | RoutingTable) -> bool:
         if isinstance(result, Same):
             return False
         if isinstance(result, Missing):
+            if entry.note != result.reason and entry.table is not None:
+                log.warning("%s; its last table is served", result.reason)
             entry.note = result.reason
             return False
         if isinstance(result, RoutingTable) and self.frontend not in (None, result.frontend):
             result = Unreadable(f"table is for front-end {result.frontend!r}; this router serves {self.frontend!r}")
         if isinstance(result, Unreadable):
             entry.error, entry.note = result.reason, None
-            self._rejected(entry.file.path.name)
+            self._rejected(entry.source.label)
             log.warning("table refused, the last one stays: %s", _one_line(result.reason))
             return False
         entry.error = entry.note = None
@@ -133,42 +142,12 @@ class Tables:
                 f"revision {result.identity.revision} of term {result.identity.term} is older than the one in use "
                 f"(revision {entry.table.identity.revision} of term {entry.table.identity.term}) and is ignored"
             )
-            log.warning("table %s: %s", entry.file.path.name, entry.note)
+            log.warning("table %s: %s", entry.source.label, entry.note)
         if verdict is not Verdict.APPLY:
             return False
         self.frontend = result.frontend
         entry.table = result
         return True
-
-    async def _watch(self) -> None:
-        while True:
-            folders = sorted({entry.file.path.absolute().parent for entry in self.followed})
-            there = {folder: identity for folder in folders if (identity := _identity(folder)) is not None}
-            try:
-                await self._watch_folders(there, len(there) == len(folders))
-            except OSError as error:
-                log.debug("watching %s failed: %s", folders, error)
-            await asyncio.sleep(CHECK_EVERY)
-
-    async def _watch_folders(self, there: dict[Path, tuple[int, int]], complete: bool) -> None:
-        """Until a folder comes, goes or is replaced: a watch on what was deleted says nothing any more."""
-        if not there:
-            return
-        every = int(CHECK_EVERY * 1000)
-        async for _ in awatch(
-            *there, recursive=False, step=20, debounce=200, rust_timeout=every, yield_on_timeout=True
-        ):
-            self._changed.set()
-            if not complete or any(_identity(folder) != identity for folder, identity in there.items()):
-                return
-
-
-def _identity(folder: Path) -> tuple[int, int] | None:
-    try:
-        stat = os.stat(folder)  # noqa: PTH116
-    except OSError:
-        return None
-    return stat.st_dev, stat.st_ino
 
 
 def _one_line(text: str) -> str:

@@ -191,13 +191,16 @@ async def test_two_policies_are_merged_by_model(tmp_path: Path) -> None:
 
     from headrace_router.cli.reference import schema_text
     from headrace_router.io.server import Settings
+    from headrace_router.io.tables_from import TablesFrom
     from support.raw_client import get
 
     first, second = tmp_path / "1.json", tmp_path / "2.yaml"
     async with FakeEngine(answers) as engine:
         first.write_bytes(table_bytes(routing_table({"a": engine.url}, affinity=SESSION)))
         second.write_text(manifest(routing_table({"b": engine.url}, model="m2", policy="other")))
-        router = Router(Settings((first, second), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), drain_delay=0))
+        router = Router(
+            Settings(TablesFrom((first, second)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), drain_delay=0)
+        )
         await router.start()
         try:
             for model, name in (("m", "a"), ("m2", "b")):

@@ -62,7 +62,7 @@ def test_who_stays_keeps_counts_and_health(selector: Selector) -> None:
 
 
 def test_requests_on_an_endpoint_that_went_end_there(selector: Selector) -> None:
-    """REL-04 https://github.com/vllm-project/production-stack/issues/680: what is in flight ends normally, counts too."""
+    """REL-04 https://github.com/vllm-project/production-stack/issues/680: what is in flight ends normally."""
     picks = [held(selector, key) for key in KEYS[:8]]
     selector.set_endpoints("ns/a", [])
     selector.set_endpoints("ns/a", PODS[:1])

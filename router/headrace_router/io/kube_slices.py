@@ -1,0 +1,172 @@
+"""All EndpointSlices of one namespace, watched: who is behind each of its Services now.
+
+Beside the routing-weight path. One watch a namespace, told apart here, so that thousands of engines cost no more
+requests than one. Which target port a Service's port is stands in the Service: all of them are listed with the slices,
+and again, seldom, when one is asked for that isn't known. Must not keep more of a slice than is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from headrace_api.endpoint_slices import SERVICE_LABEL, read_endpoints, service_of
+from headrace_api.urls import endpoint_url
+from headrace_router.io.kube_client import ApiFault, FaultKind, KubeApi
+from headrace_router.io.kube_watch import MAX_PAGE, Reflector
+
+log = logging.getLogger("headrace.router")
+
+# Seconds between two lists of Services; longer each time that one brought nothing new.
+SERVICES_EVERY: Final = 10.0
+SERVICES_SELDOM: Final = 300.0
+
+Object = dict[str, Any]
+
+
+class _Services(msgspec.Struct):
+    items: list[Object] | None = None
+
+
+_SERVICES: Final = msgspec.json.Decoder(_Services)
+
+
+class NamespaceSlices:
+    """One namespace. changed: called with the names of Services whose endpoints may have changed (None: any).
+
+    known: the slices were listed once, and Services were asked for. fault: why slices can't be watched now.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        namespace: str,
+        *,
+        chance: Callable[[], float],
+        changed: Callable[[str, Iterable[str] | None], None],
+    ) -> None:
+        self.namespace = namespace
+        self.known = False
+        self.fault: ApiFault | None = None
+        self._api = api
+        self._changed = changed
+        self._slices: dict[str, dict[str, Object]] = {}
+        self._services: dict[str, Object] = {}
+        self._ask_services = asyncio.Event()
+        self._reflector = Reflector(
+            api,
+            f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
+            {"labelSelector": SERVICE_LABEL},
+            kind=Object,
+            chance=chance,
+            listed=self._listed,
+            changed=self._event,
+            told=self._told,
+        )
+
+    @property
+    def refused(self) -> bool:
+        """Whether the API server won't tell, until somebody grants it."""
+        return self.fault is not None and self.fault.kind is FaultKind.REFUSED
+
+    async def follow(self) -> None:
+        """Follow until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._reflector.run(), name=f"endpoints of {self.namespace}")
+            group.create_task(self._list_services(), name=f"services of {self.namespace}")
+
+    def urls(self, service: str, port: int, scheme: str) -> list[str]:
+        """Addresses behind a Service that take new requests now."""
+        slices = self._slices.get(service, {})
+        known = self._services.get(service)
+        if slices and not _has_port(known, port):
+            self._ask_services.set()
+        found = []
+        for endpoint in read_endpoints(slices.values(), port, known):
+            if endpoint.ready:
+                try:
+                    found.append(endpoint_url(endpoint.host, endpoint.port, scheme))
+                except ValueError as error:
+                    log.warning("Service %s/%s: %s", self.namespace, service, error)
+        return found
+
+    def _listed(self, found: list[Object]) -> None:
+        self._slices = {}
+        for one in found:
+            self._keep(one)
+        self._ask_services.set()
+        self._changed(self.namespace, None)
+
+    def _event(self, kind: str, one: Object) -> None:
+        service, name = self._whose(one)
+        # A slice may be given to another Service, or to none.
+        owners = {owner for owner, slices in self._slices.items() if name in slices} | {service}
+        for owner in owners:
+            self._slices.get(owner, {}).pop(name, None)
+        if kind != "DELETED":
+            self._keep(one)
+        if not self._slices.get(service):
+            self._slices.pop(service, None)
+        self._changed(self.namespace, owners - {""})
+
+    def _keep(self, one: Object) -> None:
+        service, name = self._whose(one)
+        if service:
+            self._slices.setdefault(service, {})[name] = {"ports": one.get("ports"), "endpoints": one.get("endpoints")}
+
+    def _whose(self, one: Object) -> tuple[str, str]:
+        """The slice's Service and its own name; what is of another namespace is nobody's."""
+        namespace, _, service = service_of(one).partition("/")
+        name = _mapping(one.get("metadata")).get("name")
+        ours = namespace == self.namespace and isinstance(name, str)
+        return (service, str(name)) if ours else ("", "")
+
+    def _told(self, fault: ApiFault | None) -> None:
+        before, self.fault = self.fault, fault
+        if fault is not None and before is None:
+            log.warning("EndpointSlices of namespace %s can't be watched: %s", self.namespace, fault.reason)
+        if fault is None and before is not None:
+            log.info("EndpointSlices of namespace %s are watched", self.namespace)
+        if (before is None) != (fault is None):
+            self._changed(self.namespace, None)
+
+    async def _list_services(self) -> None:
+        """Whenever asked for, but not often; without the right to, the slices' own ports must do."""
+        wait = SERVICES_EVERY
+        while True:
+            await self._ask_services.wait()
+            self._ask_services.clear()
+            services = await self._read_services()
+            wait = SERVICES_EVERY if services != self._services else min(SERVICES_SELDOM, 2.0 * wait)
+            if services != self._services or not self.known:
+                self._services = services
+                self.known = True
+                self._changed(self.namespace, None)
+            await asyncio.sleep(wait)
+
+    async def _read_services(self) -> dict[str, Object]:
+        """Ports of all Services; those known before where they can't be read."""
+        try:
+            raw = await self._api.get(f"/api/v1/namespaces/{self.namespace}/services", {}, MAX_PAGE)
+            found = _SERVICES.decode(raw).items or []
+        except ApiFault as fault:
+            log.info("Services of namespace %s can't be listed: %s", self.namespace, fault.reason)
+            return self._services
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.warning("Services of namespace %s can't be read: %s", self.namespace, error)
+            return self._services
+        ports = {_mapping(one.get("metadata")).get("name"): _mapping(one.get("spec")).get("ports") for one in found}
+        return {str(name): {"spec": {"ports": stated}} for name, stated in ports.items()}
+
+
+def _has_port(service: Object | None, port: int) -> bool:
+    ports = _mapping(_mapping(service).get("spec")).get("ports")
+    return isinstance(ports, list) and any(_mapping(entry).get("port") == port for entry in ports)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,88 @@
+"""Names to addresses, by the system's resolver, in threads that nothing waits for at the end.
+
+Beside the request path. A resolver that hangs holds one of a few places, not the loop, not the executor that tables
+are read in, and not the end of the process. Must not keep answers: whoever asks decides how long one is good for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+AT_ONCE: Final = 8
+LIMIT: Final = 5.0
+
+Found = list[str]
+LookUp = Callable[[str], Found]
+
+
+class NotFound(Exception):
+    """The resolver says that there is no such name, or that it has no address."""
+
+
+class Unresolved(Exception):
+    """The resolver said nothing that could be believed."""
+
+
+def look_up(host: str) -> Found:
+    """Addresses of a name, sorted; blocks.
+
+    Raises:
+        NotFound, Unresolved: see there.
+    """
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except socket.gaierror as error:
+        none = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
+        kind = NotFound if error.errno in none else Unresolved
+        raise kind(f"{host}: {error.strerror or error}") from error
+    except (OSError, UnicodeError) as error:
+        raise Unresolved(f"{host}: {error}") from error
+    return sorted({str(address[4][0]) for address in found})
+
+
+class Resolver:
+    """Looks names up, few at once. To be made inside a running loop."""
+
+    def __init__(self, look: LookUp = look_up) -> None:
+        self._look = look
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def addresses(self, host: str) -> Found:
+        """Addresses of a name.
+
+        Raises:
+            NotFound, Unresolved: see there; a resolver that takes over LIMIT seconds is Unresolved.
+        """
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Found | Exception] = loop.create_future()
+
+        def give(found: Found | Exception) -> None:
+            self._places.release()
+            if not answer.done():
+                answer.set_result(found)
+
+        def work() -> None:
+            found: Found | Exception
+            try:
+                found = self._look(host)
+            except (NotFound, Unresolved) as error:
+                found = error
+            # The loop may have ended meanwhile.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(give, found)
+
+        await self._places.acquire()
+        threading.Thread(target=work, name="resolver", daemon=True).start()
+        try:
+            async with asyncio.timeout(LIMIT):
+                found = await answer
+        except TimeoutError as error:
+            raise Unresolved(f"{host}: no answer within {LIMIT:.0f} s") from error
+        if isinstance(found, Exception):
+            raise found
+        return found

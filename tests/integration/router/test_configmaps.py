@@ -1,0 +1,363 @@
+"""Tables from ConfigMaps, watched through an API server that works, is slow, lies, refuses or is not there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace_api.table import RoutingTable
+from headrace_router.io import kube_watch
+from headrace_router.io.kube_credentials import Credentials
+from headrace_router.io.server import Router, Settings
+from headrace_router.io.tables_from import TablesFrom
+from support.fake_api import CONFIGMAPS, LEASES, TOKEN, FakeApi, config_map, lease
+from support.fake_engine import FakeEngine
+from support.raw_client import ask, post
+from support.router_process import metric, ready, until, until_async
+from support.router_table import routing_table, table_bytes
+
+ASK = {"model": "m"}
+NAME = ("inference", "headrace-chat-fe-a")
+AT = {"a": "http://127.0.0.1:9"}
+
+
+def of(revision: int, **fields: Any) -> dict[str, Any]:
+    return config_map(table_bytes(routing_table(AT, revision=revision, **fields)).decode())
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as made:
+        yield made
+
+
+@pytest.fixture
+def token(tmp_path: Path) -> Path:
+    path = tmp_path / "token"
+    path.write_text(TOKEN)
+    return path
+
+
+@asynccontextmanager
+async def watching(api: FakeApi | None, token: Path, **more: Any) -> AsyncIterator[Router]:
+    """A router in this loop that watches one ConfigMap."""
+    more = {"configmaps": (NAME,), "api": Credentials(api.url, token) if api is not None else None} | more
+    local = ("127.0.0.1", 0)
+    router = Router(Settings(TablesFrom(**more), listen=local, admin=local, drain_delay=0.0, grace=0.0))
+    await router.start()
+    try:
+        yield router
+    finally:
+        await router.stop()
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def revision(router: Router) -> int:
+    table: RoutingTable | None = router.tables.followed[0].table
+    return -1 if table is None else table.identity.revision
+
+
+async def detail(router: Router) -> dict[str, Any]:
+    found: dict[str, Any] = (await ready(router.admin_address))[1]["tables"][0]
+    return found
+
+
+async def watched(router: Router) -> float:
+    return await metric(router.admin_address, "headrace_table_watched", table="inference/headrace-chat-fe-a")
+
+
+async def test_a_publication_is_applied_by_the_watch(api: FakeApi, token: Path) -> None:
+    """router.md, Hot reload: by name with a field selector, with bookmarks and a time-out that the server is told."""
+    async with watching(api, token) as router:
+        assert (await ready(router.admin_address))[0] == 503
+        api.put(CONFIGMAPS, of(1))
+        await until(lambda: revision(router) == 1)
+        assert (await ready(router.admin_address))[0] == 200
+        await until(lambda: api.watching(CONFIGMAPS) == 1)
+        for number in range(2, 20):
+            api.put(CONFIGMAPS, of(number))
+        api.put(CONFIGMAPS, config_map("not ours", name="another"))
+        api.put(CONFIGMAPS, config_map("not ours", namespace="elsewhere"))
+        await until(lambda: revision(router) == 19)
+        assert len(api.queries(CONFIGMAPS, watch=False)) == 1
+        (query,) = api.queries(CONFIGMAPS, watch=True)
+        assert query["fieldSelector"] == "metadata.name=headrace-chat-fe-a"
+        assert query["allowWatchBookmarks"] == "true"
+        assert 0 < int(query["timeoutSeconds"]) <= 60
+        told = await detail(router)
+        assert (told["source"], told["from"], told["api"]) == ("inference/headrace-chat-fe-a", "watch", None)
+        applied = await metric(router.admin_address, "headrace_table_applied_timestamp_seconds", policy="chat")
+        assert applied == pytest.approx(told["appliedAt"], abs=0.01)
+        assert await watched(router) == 1
+
+
+async def test_it_resumes_where_it_was_and_lists_anew_when_that_is_too_old(api: FakeApi, token: Path) -> None:
+    """kubernetes.md: a bookmark moves on what is resumed; 410 arrives as an ERROR event in a 200: relist."""
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+        await until(lambda: api.watching(CONFIGMAPS) == 1)
+        api.put("secrets", config_map("x"))
+        api.bookmark()
+        api.cut(CONFIGMAPS)
+        await until(lambda: len(api.queries(CONFIGMAPS, watch=True)) == 2)
+        assert api.queries(CONFIGMAPS, watch=True)[1]["resourceVersion"] == str(api.version)
+        assert len(api.queries(CONFIGMAPS, watch=False)) == 1
+        with api.away(api.hung, CONFIGMAPS):
+            await until(lambda: api.watching(CONFIGMAPS) == 0)
+            api.put(CONFIGMAPS, of(2))
+            api.forget()
+        await until(lambda: revision(router) == 2)
+        assert len(api.queries(CONFIGMAPS, watch=False)) == 2
+
+
+async def test_it_lists_now_and_then_whatever_the_watch_says(
+    api: FakeApi, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """STA-05 (https://github.com/nolar/kopf/issues/1180): a watch that lives and says nothing is no proof of life."""
+    monkeypatch.setattr(kube_watch, "RELIST", 0.0)
+    monkeypatch.setattr(kube_watch, "WATCH", 1.0)
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+        await until(lambda: revision(router) == 1)
+        stored = of(2)
+        stored["metadata"] = stored["metadata"] | {"resourceVersion": str(api.version)}
+        api.objects[CONFIGMAPS, *NAME] = stored  # changed, and no watch is told
+        await until(lambda: revision(router) == 2)
+
+
+async def test_a_hung_server_is_noticed_and_left(api: FakeApi, token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch that does not end when it should have is ended here, and the next one goes on."""
+    monkeypatch.setattr(kube_watch, "WATCH", 1.0)
+    monkeypatch.setattr(kube_watch, "OVERDUE", -0.9)
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+        await until(lambda: len(api.queries(CONFIGMAPS, watch=True)) >= 3)
+        api.put(CONFIGMAPS, of(2))
+        await until(lambda: revision(router) == 2)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b'{"type":"MODIFIED","object":{"meta', id="half a line"),
+        pytest.param(b"no json at all\n", id="no JSON"),
+        pytest.param(b'{"type":"MODIFIED","object":{"metadata":[]}}\n', id="another shape"),
+        pytest.param(b'{"type":"MODIFIED"}\n', id="no object"),
+        pytest.param(b'{"type":"ERROR","object":{"code":500,"message":"etcd"}}\n', id="an error"),
+        pytest.param(b"\xff\xfe\n", id="no text"),
+        pytest.param(b"[" * 200_000 + b"\n", id="nested"),
+        pytest.param(b"\n\n\n", id="empty lines"),
+        pytest.param(b'{"type":"SOMETHING","object":{"metadata":{}}}\n', id="an unknown event"),
+        pytest.param(b"x" * (9 * 2**20), id="a line without end"),
+    ],
+)
+async def test_what_a_server_says_wrong_changes_nothing(api: FakeApi, token: Path, raw: bytes) -> None:
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+        await until(lambda: revision(router) == 1 and api.watching(CONFIGMAPS) == 1)
+        api.say(CONFIGMAPS, raw)
+        api.cut(CONFIGMAPS)
+        await until(lambda: api.watching(CONFIGMAPS) == 1)
+        assert revision(router) == 1
+        api.put(CONFIGMAPS, of(2))
+        await until(lambda: revision(router) == 2)
+        assert (await detail(router))["error"] is None
+
+
+async def test_a_bad_table_is_refused_and_the_restore_clears_it(api: FakeApi, token: Path) -> None:
+    """REL-02 (https://github.com/vllm-project/production-stack/issues/659), by the rules of files; older ones and
+    another front-end's too."""
+    api.put(CONFIGMAPS, of(5))
+    async with watching(api, token) as router:
+        entry = router.tables.followed[0]
+        await until(lambda: revision(router) == 5)
+        for bad in (config_map("{"), {"metadata": config_map("")["metadata"]}, {**of(6), "data": {"table.json": 7}}):
+            api.put(CONFIGMAPS, bad)
+            await until(lambda: entry.error is not None or entry.source.trouble is not None)
+            assert (await ready(router.admin_address))[0] == 200
+            api.put(CONFIGMAPS, of(5))
+            await until(lambda: entry.error is None and entry.source.trouble is None)
+        assert await metric(router.admin_address, "headrace_table_rejects_total") == 2
+        api.put(CONFIGMAPS, of(4))
+        await until(lambda: "older" in (entry.note or ""))
+        other = table_bytes(routing_table(AT, revision=9)).replace(b'"fe-a"', b'"fe-b"').decode()
+        api.put(CONFIGMAPS, config_map(other))
+        await until(lambda: "fe-b" in (entry.error or ""))
+        assert revision(router) == 5
+        api.put(CONFIGMAPS, of(1, uid="another"))
+        await until(lambda: revision(router) == 1)
+
+
+async def test_a_deleted_configmap_leaves_the_last_table_and_says_so(api: FakeApi, token: Path) -> None:
+    """REL-05 (https://github.com/jaegertracing/jaeger-operator/pull/1467): it disappears now and then; by a watch or
+    by a list, the last good table is kept."""
+    async with FakeEngine(_answers) as engine:
+        table = routing_table({"a": engine.url})
+        api.put(CONFIGMAPS, config_map(table_bytes(table).decode()))
+        async with watching(api, token) as router:
+            entry = router.tables.followed[0]
+            await until(lambda: revision(router) == 1 and api.watching(CONFIGMAPS) == 1)
+            api.remove(CONFIGMAPS, *NAME)
+            await until(lambda: "does not exist" in (entry.note or ""))
+            assert (await ready(router.admin_address))[0] == 200
+            assert (await ask(router.address, post(ASK))).status == 200
+            api.forget()
+            api.cut(CONFIGMAPS)
+            await until(lambda: len(api.queries(CONFIGMAPS, watch=False)) == 2)
+            assert (await ask(router.address, post(ASK))).status == 200
+            api.put(CONFIGMAPS, config_map(table_bytes(table).decode()))
+            await until(lambda: entry.note is None)
+
+
+async def test_without_rights_the_mounted_file_is_read_until_they_are_back(
+    api: FakeApi, token: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Item 7 of the cluster's issue: falling back to the mounted file when RBAC or the API is missing; the token is
+    told nowhere, although the server repeats it."""
+    mounted = tmp_path / "inference" / "headrace-chat-fe-a" / "table.json"
+    mounted.parent.mkdir(parents=True)
+    mounted.write_bytes(table_bytes(routing_table(AT, revision=3, uid="an old policy's")))
+    api.put(CONFIGMAPS, of(5))
+    async with watching(api, token, fallback=tmp_path) as router:
+        await until(lambda: revision(router) == 5)
+        with api.away(api.forbidden, CONFIGMAPS):
+            await until(lambda: router.tables.followed[0].source.trouble is not None)
+            told = await detail(router)
+            assert "configmaps: 403 configmaps is forbidden: Bearer [token] [31m no rights" in told["api"]
+            assert await watched(router) == 0
+            # What stands there is a minute behind: it says nothing new, though it is another policy's uid.
+            reads = router.tables.followed[0]
+            await until(lambda: reads.source._lost is False)  # type: ignore[attr-defined]
+            assert revision(router) == 5
+            mounted.write_bytes(table_bytes(routing_table(AT, revision=6)))
+            await until(lambda: revision(router) == 6)
+            assert (await detail(router))["from"] == "file"
+            mounted.write_bytes(b"{")
+            await until(lambda: reads.error is not None)
+            api.put(CONFIGMAPS, of(7))
+        await until(lambda: revision(router) == 7 and reads.source.trouble is None)
+        told = await detail(router)
+        assert (told["from"], told["api"], told["error"]) == ("watch", None, None)
+        assert await watched(router) == 1
+        page = await _everything(router)
+    assert f"{mounted} is read instead" in caplog.text
+    assert TOKEN not in caplog.text + page
+
+
+async def _everything(router: Router) -> str:
+    from support.raw_client import get
+
+    pages = [await get(router.admin_address, path) for path in ("/metrics", "/readyz", "/debug/explain?model=m")]
+    return "".join(page.body.decode() for page in pages)
+
+
+async def test_a_router_starts_by_the_mounted_file_when_there_is_no_api_server(tmp_path: Path, token: Path) -> None:
+    mounted = tmp_path / "inference" / "headrace-chat-fe-a" / "table.json"
+    mounted.parent.mkdir(parents=True)
+    mounted.write_bytes(table_bytes(routing_table(AT, revision=3)))
+    nowhere = FakeApi()
+    nowhere.url = "http://127.0.0.1:1"
+    async with watching(nowhere, token, fallback=tmp_path) as router:
+        await until(lambda: revision(router) == 3)
+        assert (await ready(router.admin_address))[0] == 200
+        assert "can't be reached" in (await detail(router))["api"]
+    async with watching(None, token, no_api="this is no pod", fallback=tmp_path) as router:
+        await until(lambda: revision(router) == 3)
+        assert (await detail(router))["api"] == "this is no pod"
+
+
+async def test_an_api_server_that_goes_and_comes_back(api: FakeApi, token: Path) -> None:
+    """Routers go on with the last table; the watch is there again without a restart."""
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+        source = router.tables.followed[0].source
+        await until(lambda: revision(router) == 1 and api.watching(CONFIGMAPS) == 1)
+        await api.stop()
+        await until(lambda: source.trouble is not None)
+        assert (await ready(router.admin_address))[0] == 200
+        api.put(CONFIGMAPS, of(2))
+        await api.start()
+        await until(lambda: revision(router) == 2 and source.trouble is None, 60)
+
+
+async def test_tokens_rotate(api: FakeApi, token: Path) -> None:
+    """The kubelet replaces the file; 401 means: read it again."""
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+        source = router.tables.followed[0].source
+        await until(lambda: revision(router) == 1)
+        api.tokens = {"the-next-one"}
+        api.cut()
+        await until(lambda: source.trouble is not None)
+        assert "401" in str(source.trouble)
+        write(token, "not a token\n at all")
+        await until(lambda: "holds no token" in str(source.trouble))
+        assert "not a token" not in str(source.trouble)
+        write(token, "the-next-one\n")
+        await until(lambda: source.trouble is None)
+        api.put(CONFIGMAPS, of(2))
+        await until(lambda: revision(router) == 2)
+
+
+async def test_the_operators_lease_is_its_heartbeat(api: FakeApi, token: Path) -> None:
+    """api.md, Life: judged by the Lease alone; unknown when it can't be read."""
+    api.forbidden.add(LEASES)
+    api.put(CONFIGMAPS, of(1))
+    async with watching(api, token) as router:
+
+        async def state(wanted: str) -> bool:
+            told = (await ready(router.admin_address))[1]["operator"]
+            return bool(told["state"] == wanted and (told["why"] is None) is (wanted != "unknown"))
+
+        beat = router.around.leases[0]
+        await until(lambda: "403" in str(beat.why))
+        assert await state("unknown")
+        beat.take("2020-01-01T00:00:00.000000Z")
+        assert await state("stale")
+        beat.take("2020-01-01T00:00:10.000000Z")
+        assert await state("alive"), "it was renewed, by a clock that is years behind"
+        assert await metric(router.admin_address, "headrace_operator_heartbeat_age_seconds") < 60
+        api.forbidden.clear()
+        api.put(LEASES, lease("2020-01-01T00:00:20Z"))
+        await until_async(lambda: state("alive"))
+
+
+async def test_where_no_watch_holds_lists_must_do(api: FakeApi, token: Path) -> None:
+    """A proxy between may end every watch at once; the table is only seconds late then."""
+    api.put(CONFIGMAPS, of(1))
+    api.before[CONFIGMAPS] = [b"<html>no watches here</html>\n"]
+    async with watching(api, token) as router:
+        await until(lambda: revision(router) == 1)
+        api.put(CONFIGMAPS, of(2))
+        await until(lambda: revision(router) == 2, 60)
+
+
+async def test_two_policies_one_front_end(api: FakeApi, token: Path) -> None:
+    second = routing_table(AT, model="m2", policy="other", uid="u2")
+    api.put(CONFIGMAPS, of(1))
+    api.put(CONFIGMAPS, config_map(table_bytes(second).decode(), name="headrace-other-fe-a"))
+    async with watching(api, token, configmaps=(NAME, ("inference", "headrace-other-fe-a"))) as router:
+        await until(lambda: sorted(router.selector.view.models) == ["m", "m2"])
+
+
+async def _answers(exchange: Any) -> None:
+    await exchange.answer()
+
+
+async def test_nothing_stays_behind(api: FakeApi, token: Path) -> None:
+    """REL-04 (https://github.com/vllm-project/production-stack/issues/680): no watch, task or socket outlives it."""
+    api.put(CONFIGMAPS, of(1))
+    before = len(asyncio.all_tasks())
+    async with watching(api, token) as router:
+        await until(lambda: api.watching(CONFIGMAPS) == 1)
+        assert router.tables.applied
+    await until(lambda: api.watching(CONFIGMAPS) == 0)
+    await until(lambda: len(asyncio.all_tasks()) <= before)
