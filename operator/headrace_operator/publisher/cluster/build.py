@@ -129,7 +129,7 @@ class ClusterPublisher(Publisher):
         faults = here.read_back()
         deadline = time.monotonic() + FIRST_READ_SECONDS
         for remote, _ in others.values():
-            remote.wait_read(max(0.0, deadline - time.monotonic()))
+            remote.wait(max(0.0, deadline - time.monotonic()))
         self._tables = ClusterTables(here, {name: remote for name, (remote, _) in others.items()}, self._inventory)
         standing = max([here.newest_term(), *(remote.target.newest_term() for remote, _ in others.values())])
         if standing >= term and here.newest_term() >= term:

@@ -14,6 +14,7 @@ from headrace_operator.publisher.places import Refusal, TableKey
 
 RETRY_SECONDS: Final = 15.0
 """How long a place that was refused is left alone."""
+TAKEN: Final = "ConfigMapTaken"
 SILENT: Final = "ClusterUnreachable"
 GONE: Final = frozenset({0, HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 """Statuses of answers that are none: there is no server, or none behind what stands before it."""
@@ -41,7 +42,7 @@ def not_ours(cluster: str, spot: Spot, other: Seen | None) -> Refusal:
 def taken(spot: Spot, owner: TableKey) -> Refusal:
     """Another table has the place."""
     return Refusal(
-        "ConfigMapTaken",
+        TAKEN,
         f"ConfigMap {spot.name!r} carries the table of {owner.policy}, front-end {owner.frontend};"
         " right would be another publish.configMap",
     )

@@ -77,8 +77,8 @@ class Remote:
         with self._lock:
             return all(job.done() for job in self._jobs)
 
-    def wait_read(self, seconds: float) -> None:
-        """Wait until the first reading ended, however it ended."""
+    def wait(self, seconds: float) -> None:
+        """Wait until what was begun has ended, however it ended."""
         with self._lock:
             jobs = list(self._jobs)
         wait(jobs, timeout=seconds)
@@ -118,9 +118,7 @@ class Remote:
 
     def close(self, seconds: float) -> None:
         """Let what was begun end, for a while; nothing more is begun."""
-        with self._lock:
-            jobs = list(self._jobs)
-        wait(jobs, timeout=seconds)
+        self.wait(seconds)
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, job: Callable[[], object]) -> Future[None]:

@@ -119,9 +119,9 @@ class ClusterTables:
         self._places = places
         self._inventory.policies = frozenset(place.uid for place in places.values() if place.uid)
         for remote in self.remotes.values():
-            remote.look(places)
             if remote.fault() is None and remote.idle():
                 self._inventory.settle(remote.name, remote.target.spots().values())
+            remote.look(places)
 
     def _bars_remote(self, key: TableKey, place: Place, places: Mapping[TableKey, Place]) -> bool:
         remote = self.remotes.get(place.cluster)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import RLock
 from typing import Final
 
+from headrace_api.names import LABEL_POLICY_UID
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.tables.encode import stamped
 from headrace_operator.kube.client import Json, KubeClient, KubeFault, NotLeading
@@ -26,7 +27,7 @@ from headrace_operator.publisher.cluster.objects import (
     seen_of,
     table_manifest,
 )
-from headrace_operator.publisher.cluster.refused import RETRY_SECONDS, SILENT, not_ours, refusal_of, taken
+from headrace_operator.publisher.cluster.refused import RETRY_SECONDS, SILENT, TAKEN, not_ours, refusal_of, taken
 from headrace_operator.publisher.places import Place, Refusal, TableKey, key_of
 
 CHECK_SECONDS: Final = 15.0
@@ -84,7 +85,9 @@ class TableTarget:
         seen: dict[Spot, Seen] = {}
         for path in self.collections("/api/v1", "configmaps"):
             for found in self._client().every(path, labels=OURS, page=PAGE):
-                seen[_spot(found)] = seen_of(found)
+                spot, one = _spot(found), seen_of(found)
+                if self._known(spot, one.policy):
+                    seen[spot] = one
         faults = [
             f"{self.cluster}: ConfigMap {spot} has no table that can be read"
             for spot, one in seen.items()
@@ -214,7 +217,7 @@ class TableTarget:
                 found = self._put(spot, manifest)
             except KubeFault as fault:
                 if not fault.conflict and not (fault.missing and spot in self._seen):
-                    return refusal_of(self.cluster, fault)
+                    raise
                 refusal = self._look_again(spot, place)
                 if refusal is not None:
                     return refusal
@@ -241,7 +244,7 @@ class TableTarget:
             found = self._client().get(spot.path)
         except KubeFault as fault:
             if not fault.missing:
-                return refusal_of(self.cluster, fault)
+                raise
             with self._lock:
                 self._seen.pop(spot, None)
             return None
@@ -305,14 +308,18 @@ class TableTarget:
     def _touched(self, places: Mapping[TableKey, Place]) -> frozenset[TableKey]:
         """Tables that somebody changed or removed, as a list of metadata and a look at what differs tell."""
         listed: dict[Spot, tuple[str, str]] = {}
+        strange = []
         for path in self.collections("/api/v1", "configmaps"):
             for found in self._client().every(path, labels=OURS, metadata_only=True):
                 metadata = found["metadata"]
-                listed[_spot(found)] = (str(metadata.get("uid", "")), str(metadata.get("resourceVersion", "")))
+                spot = _spot(found)
+                listed[spot] = (str(metadata.get("uid", "")), str(metadata.get("resourceVersion", "")))
+                if self._known(spot, str((metadata.get("labels") or {}).get(LABEL_POLICY_UID, ""))):
+                    strange.append(spot)
         with self._lock:
             known = dict(self._seen)
         differing = [spot for spot, one in known.items() if listed.get(spot) != (one.uid, one.version)]
-        strange = [spot for spot in listed if spot not in known]
+        strange = [spot for spot in strange if spot not in known]
         outcomes = self._pool.each([*differing, *strange], lambda spot: self._touched_at(spot, places))
         self._checked = self._steady()
         return frozenset(key for key in outcomes if isinstance(key, TableKey))
@@ -353,8 +360,8 @@ class TableTarget:
             return None if place is None or says_the_same(found, expected or {}) else key
 
     def _adopt(self, spot: Spot, seen: Seen) -> None:
-        """Take a ConfigMap for the table that stands, unless a newer one does or another installation made it."""
-        if seen.table is None or seen.key is None or not self._known(spot, seen.policy):
+        """Take a ConfigMap for the table that stands, unless a newer one does."""
+        if seen.table is None or seen.key is None:
             return
         old = self._tables.get(seen.key)
         if old is not None and _order(old) >= _order(seen.table):
@@ -396,8 +403,7 @@ class TableTarget:
                 if spot not in standing and one.table is not None and one.key in self._spots and not one.retain
             ]
         for spot in left:
-            if self._known(spot, self._seen[spot].policy):
-                self._leave(spot)
+            self._leave(spot)
 
     def _forget(self, key: TableKey) -> None:
         spot = self._spots.pop(key, None)
@@ -411,7 +417,7 @@ class TableTarget:
         self.refusals[key] = refusal
         if refusal.reason == SILENT:
             self.silent = refusal
-        else:
+        elif refusal.reason != TAKEN:
             self._barred_until[key] = self._steady() + RETRY_SECONDS
 
     def _is_barred(self, key: TableKey) -> bool:
