@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, cast, Final, NamedTuple
 
 import kopf
 from kubernetes import client
@@ -92,6 +92,7 @@ class Session:
             clusterwide=not self._namespaces,
             namespaces=list(self._namespaces),
             stop_flag=self._stop,
+            identity=cast(Any, "headrace"),  # else kopf asks for this user's name, which a container's may not have
         )
 
     def _registry(self) -> kopf.OperatorRegistry:
