@@ -40,28 +40,44 @@ class PrometheusProcess:
         self.interval = interval
         self.url = ""
         self.process: asyncio.subprocess.Process | None = None
+        self._pages: dict[str, list[tuple[str, str]]] = {}
+        self._jobs: dict[str, list[dict[str, Any]]] = {}
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "targets").mkdir(exist_ok=True)
 
     def scrape(self, job: str, targets: Mapping[str, Mapping[str, str]]) -> None:
-        """Scrape these addresses (host:port) with these labels; picked up within a second, also while it runs."""
-        entries = [{"targets": [address], "labels": {"job": job, **labels}} for address, labels in targets.items()]
-        place = self.folder / "targets" / f"{job}.json"
-        place.with_suffix(".new").write_text(json.dumps(entries))
+        """Scrape these addresses (host:port) with these labels, also from now on while it runs."""
+        # Plain lists: watching files takes inotify instances, of which a machine has few.
+        self._jobs[job] = [{"targets": [address], "labels": dict(labels)} for address, labels in targets.items()]
+        self._configure()
+        if self.process is not None and self.process.returncode is None:
+            self.process.send_signal(signal.SIGHUP)
+
+    def pages(self, job: str, pages: Sequence[tuple[str, str]]) -> None:
+        """Scrape these pages (address, path), each of which tells its series' own targets; before it starts."""
+        self._pages[job] = list(pages)
+
+    def _configure(self) -> None:
+        jobs: list[dict[str, Any]] = [
+            {"job_name": name, "static_configs": targets} for name, targets in self._jobs.items()
+        ]
+        jobs += [
+            {
+                "job_name": f"{name}{number}",
+                "honor_labels": True,
+                "metrics_path": path,
+                "static_configs": [{"targets": [address]}],
+            }
+            for name, pages in self._pages.items()
+            for number, (address, path) in enumerate(pages)
+        ]
+        general = {"scrape_interval": self.interval, "scrape_timeout": self.interval}
+        place = self.folder / "prometheus.yml"
+        place.with_suffix(".new").write_text(yaml.safe_dump({"global": general, "scrape_configs": jobs}))
         place.with_suffix(".new").replace(place)
 
     async def start(self, *, port: int = 0) -> None:
         """Start it and wait until it answers; ``port``: 0 for any."""
-        config = {
-            "global": {"scrape_interval": self.interval, "scrape_timeout": self.interval},
-            "scrape_configs": [
-                {
-                    "job_name": "files",
-                    "file_sd_configs": [{"files": [f"{self.folder}/targets/*.json"], "refresh_interval": "1s"}],
-                }
-            ],
-        }
-        (self.folder / "prometheus.yml").write_text(yaml.safe_dump(config))
+        self._configure()
         port = port or _free_port()
         self.url = f"http://127.0.0.1:{port}"
         program = await asyncio.to_thread(prometheus_program)

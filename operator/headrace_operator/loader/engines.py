@@ -253,9 +253,10 @@ class EngineTrackers:
         if engine.found and not self._find(engine, target, sample):
             return False
         replica = engine.replicas.get(target.replica)
-        if replica is None or not sample.at > replica.tried[0]:
+        if replica is None:
             return False
-        replica.tried = (sample.at, sample.outcome)
+        # A page may be older than the word that there was none: it was scraped before it was asked for.
+        replica.tried = (max(sample.at, replica.tried[0]), sample.outcome)
         replica.problem = f"{target.url}: {sample.problem}" if sample.problem else ""
         if sample.outcome in ("Down", "Gone"):
             # A metric source that can't scrape it, or lost sight of it, says nothing of whether it serves.

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from headrace_api.units import seconds
+from headrace_operator.estimators.liveness import Outcome
 from headrace_operator.loader.config_places import MetricSource
 from headrace_operator.loader.prometheus_http import (
     Credentials,
@@ -28,7 +29,7 @@ from headrace_operator.loader.prometheus_http import (
 )
 from headrace_operator.loader.prometheus_match import ROUTER_NAMES, Index, read_ups
 from headrace_operator.loader.prometheus_read import Answers, Reader
-from headrace_operator.loader.source import PageTarget, SourceTarget, TargetSample
+from headrace_operator.loader.source import PageTarget, SourceTarget, Target, TargetSample
 
 log = logging.getLogger(__name__)
 
@@ -95,13 +96,17 @@ class PrometheusSource:
         self._clients.close()
 
     async def _follow(self) -> None:
-        outcome = ""
+        known: set[tuple[Target, Outcome]] = set()
         while True:
             started = time.monotonic()
             samples = await self._round()
             self._samples.extend(samples)
-            if samples[-1].outcome != outcome or any(sample.outcome in ("Gone", "Down") for sample in samples):
-                outcome = samples[-1].outcome
+            # What newly fails or comes back is worth a round of the loop; that it still fails is not.
+            failing: set[tuple[Target, Outcome]] = {
+                (sample.target, sample.outcome) for sample in samples if sample.outcome != "Read"
+            }
+            if failing != known:
+                known = failing
                 self.on_change()
             pause = seconds(self.source.interval) - (time.monotonic() - started)
             await asyncio.sleep(max(0.05, pause))

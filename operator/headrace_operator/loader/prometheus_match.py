@@ -115,7 +115,7 @@ class Index:
 
     def _place(self, target: PageTarget) -> None:
         address = urlsplit(target.url)
-        places = [("address", address.netloc), ("host", address.hostname or "")]
+        places = [("address", address.netloc), ("host", _host(address.netloc))]
         if target.pod:
             places.append(("pod", target.pod))
         for place in places:
@@ -129,11 +129,10 @@ class Index:
     def at_place(self, labels: Mapping[str, str]) -> list[tuple[PageTarget, bool]]:
         """Targets where these labels' scrape target is; and whether the address is theirs too (not the pod alone)."""
         instance = labels.get("instance", "")
-        host = urlsplit(f"//{instance}").hostname if instance.count("[") <= 1 else None
         found: dict[PageTarget, bool] = {}
         for place, exact in (
             (("address", instance), True),
-            (("host", host or ""), True),
+            (("host", _host(instance)), True),
             (("pod", _pod(labels)), False),
         ):
             for target in self._placed.get(place, ()):
@@ -160,6 +159,13 @@ class Index:
         """The router that a series of a front-end whose routers are found by the source comes from."""
         target = self.frontends.get(own_labels(labels).get("frontend", ""))
         return None if target is None else replace(target, url=labels.get("instance", ""))
+
+
+def _host(instance: str) -> str:
+    """The host of ``host:port``, brackets of IPv6 left out; of anything else, all of it."""
+    if instance.startswith("["):
+        return instance[1:].partition("]")[0].lower()
+    return instance.partition(":")[0].lower() if instance.count(":") == 1 else instance.lower()
 
 
 def _pod(labels: Mapping[str, str]) -> str:

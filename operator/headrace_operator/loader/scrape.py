@@ -25,6 +25,7 @@ from headrace_operator.loader.source import EngineTarget, PageTarget, RouterTarg
 log = logging.getLogger(__name__)
 
 MAX_KEPT: Final = 100_000  # attempts kept for a reader that does not come
+MAX_WAKES: Final = 100  # refused connects that are counted towards a death; after that it is no news
 SLOW_LANES: Final = 8  # one in so many places is for targets that timed out
 
 
@@ -92,14 +93,16 @@ class Scraper:
 
     async def _follow(self, target: PageTarget) -> None:
         outcome: Outcome | None = None
+        repeated = 0
         while True:
             started = time.monotonic()
             sample = await self._attempt(target, slow=outcome == "Failed")
             self._samples.append(sample)
             if sample.outcome != outcome:
-                outcome = sample.outcome
+                outcome, repeated = sample.outcome, 0
                 self.on_change()
-            elif outcome == "Refused":
+            elif outcome == "Refused" and repeated < MAX_WAKES:
+                repeated += 1
                 self.on_change()
             await asyncio.sleep(max(0.01, self._settings.interval - (time.monotonic() - started)))
 

@@ -6,8 +6,8 @@ import pytest
 
 from headrace_operator.loader.config import OperatorConfig, PromptClassesConfig, RoutersConfig
 from headrace_operator.loader.loader import Loader
-from headrace_operator.loader.targets import targets
 from headrace_operator.loader.source import DemandKey, EngineTarget, RouterCounts, RouterTarget, TargetSample
+from headrace_operator.loader.targets import targets
 from headrace_operator.snapshot.signals import Factor, SignalStatus
 from support.engine_manifests import engine, policy
 
