@@ -21,6 +21,8 @@ from headrace_operator.store.manifests import Manifests, read_manifests
 
 _CHANGE: Final = re.compile(r"(?:(?P<name>[a-z0-9][-a-z0-9./]*):)?(?P<path>[A-Za-z][^=]*)=(?P<value>.*)", re.DOTALL)
 _PART: Final = re.compile(r"([A-Za-z][A-Za-z0-9]*)((?:\[[^\]]+\])*)")
+_FLAG: Final = "--set"
+_PLACE: Final = re.compile(rf"(?<!\S){_FLAG}:\d+")
 _RIGHT: Final = "right would be [NAME:]spec.objective.moveCost=0s"
 Resource = InferenceEngine | RoutingPolicy
 
@@ -47,8 +49,9 @@ def changed(manifests: Manifests, changes: Sequence[str], namespace: str) -> Alt
         except _Wrong as wrong:
             faults.append(f"--set {change}: {wrong}")
     text = yaml.safe_dump_all(documents, sort_keys=False).encode()
-    again = read_manifests([("--set", text)], namespace=namespace)
-    return Altered(again, (*faults, *(str(fault) for fault in again.faults)))
+    again = read_manifests([(_FLAG, text)], namespace=namespace)
+    # The changed manifests stand in no file: a line of theirs would lead nowhere.
+    return Altered(again, (*faults, *(_PLACE.sub(_FLAG, str(fault)) for fault in again.faults)))
 
 
 def _builtins(resource: Resource) -> dict[str, Any]:

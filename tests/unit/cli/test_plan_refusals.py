@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -132,3 +133,26 @@ def test_arguments_say_what_would_be_right(arguments: list[str], said: str, caps
         main(["plan", "-f", CLASSIC, *arguments])
     assert stopped.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "fault"),
+    [
+        (
+            "spec.objective.moveCost=1x",
+            '--set: RoutingPolicy inference/classic: spec.objective.moveCost: "1x" is not a',
+        ),
+        (
+            "spec.frontends[fe-a].publish.configMap=headrace-classic-fe-b",
+            "of RoutingPolicy inference/classic at --set;",
+        ),
+        ("a:spec.state=Gone", '--set: InferenceEngine inference/a: spec.state: "Gone" is not'),
+    ],
+)
+def test_a_fault_of_set_names_no_line_of_a_file_that_is_not_there(
+    change: str, fault: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", "-f", CLASSIC, "--set", change]) == 2
+    told = capsys.readouterr().err
+    assert fault in told
+    assert not re.search(r"--set:\d", told)

@@ -165,6 +165,20 @@ def test_an_inner_optimum_stays_for_the_price_of_moving_and_blames_no_bound() ->
     assert not any("used up" in text for text in held), held
 
 
+def test_a_move_away_from_the_fastest_engine_that_is_held_is_told_there_too() -> None:
+    """Idle it is the fastest; with its load another one would be, and only the price of moving keeps the rest there."""
+    curve = {"ttft": [{"utilizationPercent": 0, "latency": "10ms"}, {"utilizationPercent": 100, "latency": "2s"}]}
+    engines = [engine("a", 20, region="r2", profile=curve), engine("b", 20, region="r3", profile=curve)]
+    trips = [{"from": "r1", "to": "r2", "latency": "1ms"}, {"from": "r1", "to": "r3", "latency": "900ms"}]
+    rule = [policy(network={"roundTrip": trips})]
+    tables = published(engines, rule)
+    near = [policy(network={"roundTrip": [trips[0], {"from": "r1", "to": "r3", "latency": "2ms"}]})]
+    found = reasons(book_of(snapshot(engines, near, previous=tables)))["fe a"]
+    assert found.startswith("fastest; its load adds "), found
+    assert "; stays for now: b would save " in found
+    assert "moving costs" in found or "move price" in found or "used up" in found
+
+
 def test_a_saving_that_the_bound_on_shifts_holds_back() -> None:
     engines = [engine("a", region="r2"), engine("b", region="r3")]
     trips = [{"from": "r1", "to": "r2", "latency": "20ms"}, {"from": "r1", "to": "r3", "latency": "250ms"}]

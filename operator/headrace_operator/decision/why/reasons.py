@@ -41,6 +41,17 @@ def _used(book: Book, route: RouteResult, used: Sequence[RouteResult]) -> str:
             f"; full: {full_text(book, route.engine)}" if _at_brim(book, route) else ""
         )
     nearer = [other for other in others if other.unloaded < route.unloaded - SAME_SECONDS]
+    return "; ".join(filter(None, [_place(book, route, others, nearer, used), _stays(book, route, others)]))
+
+
+def _place(
+    book: Book,
+    route: RouteResult,
+    others: Sequence[RouteResult],
+    nearer: Sequence[RouteResult],
+    used: Sequence[RouteResult],
+) -> str:
+    """What the route is among the others; empty where nothing but the price of moving keeps its traffic there."""
     if _at_brim(book, route):
         place = "fastest" if not nearer else f"{_behind(route, nearer)}"
         return f"{place}; full: {full_text(book, route.engine)}"
@@ -51,11 +62,16 @@ def _used(book: Book, route: RouteResult, used: Sequence[RouteResult]) -> str:
     if brimming:
         slower = latency(route.unloaded - min(other.unloaded for other in nearer))
         return f"takes what {_names(brimming)} can't; {slower} slower{_next_best(book, route)}"
+    if _stays(book, route, others):
+        return ""
+    return f"relieves {_busiest(book, nearer)}; idle it is {_behind(route, nearer)}"
+
+
+def _stays(book: Book, route: RouteResult, others: Sequence[RouteResult]) -> str:
+    """That a dearer route keeps its traffic for now; at an optimum that moves freely there is no such route."""
     cheapest = min(others, key=lambda other: (book.cost(other), other.engine))
     saving = book.cost(route) - book.cost(cheapest)
-    if saving > SAME_SECONDS:
-        return f"stays for now: {short(cheapest.engine)} {_held_back(saving, cheapest)}"
-    return f"relieves {_busiest(book, nearer)}; idle it is {_behind(route, nearer)}"
+    return f"stays for now: {short(cheapest.engine)} {_held_back(saving, cheapest)}" if saving > SAME_SECONDS else ""
 
 
 def _at_brim(book: Book, route: RouteResult) -> bool:
