@@ -2,9 +2,10 @@
 
 On the routing-weight path, in a thread of its own, so that a long solve can't cost the Lease. What makes it safe is one
 rule: this process leads only as long as its own steady clock says, counted from the START of its last renewal that
-succeeded, and for less time than the others wait. The clock goes on while the process is stopped (SIGSTOP), so that it
-knows on waking that it does not lead any more. Others' times are never compared with ours: how long a holder has been
-silent is measured by our clock from when we saw its last change (docs/adr/0011-leader-by-lease.md).
+succeeded, and for less time than the others wait. The clock goes on while the process is stopped (SIGSTOP): on waking
+it writes nothing before it has read the Lease. While nobody took that, it goes on in its term; else its time is over.
+Others' times are never compared with ours: how long a holder has been silent is measured by our clock, from when we saw
+its last change (docs/adr/0011-leader-by-lease.md).
 """
 
 from __future__ import annotations
@@ -199,11 +200,14 @@ class Leader:
         return True
 
     def _renew(self) -> None:
+        """Renew; also after a time without: as long as nobody took it, the term is still ours alone."""
         began = self._clock()
         if began >= self._until:
-            self._lose("the Lease was not renewed in time")
-            return
+            # Whatever was read before the pause, or the outage, is too old to be judged by.
+            self._lease = None
         if (self._lease is not None or self._still_ours()) and self._write({"renewTime": self._time()}):
+            if began >= self._until:
+                log.info("leading again, term %d: nobody took the Lease meanwhile", self.term)
             self._until = max(self._until, began + self._timing.renew)
         elif self._raced and not self._lost:
             self._still_ours()
@@ -215,7 +219,7 @@ class Leader:
         except KubeFault as fault:
             self._say(fault)
             return False
-        if self.holder != self.identity:
+        if self.holder != self.identity or self._transitions != self.term:
             self._lose(f"the Lease is held by {self.holder or 'nobody'}")
             return False
         return True

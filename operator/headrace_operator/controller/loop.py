@@ -39,6 +39,7 @@ from headrace_operator.store.resources import Resources
 
 log = logging.getLogger(__name__)
 
+NOT_LEADING: Final = "NotLeading"
 MIN_GAP: Final = 0.1  # seconds between rounds, however often something wakes the loop
 THOROUGH_SECONDS: Final = 30.0  # how often contents are compared although no file seems changed
 FIRST_INTERVALS: Final = 5  # a restarted operator waits at most so long for readings before it moves anything
@@ -177,7 +178,9 @@ class Controller:
             with self._metrics.tick_seconds.time():
                 await self._tick()
         except NotLeading as error:
-            log.info("this round ends: %s", error)
+            if NOT_LEADING not in self._told.failures:
+                self._told.failures.add(NOT_LEADING)
+                log.info("rounds end without a word (told once): %s", error)
             self._metrics.ticks.labels("failed").inc()
             return False
         except Exception as error:

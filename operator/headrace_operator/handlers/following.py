@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 from headrace_api.base import GROUP, VERSION
 from headrace_api.endpoint_slices import SERVICE_LABEL
@@ -30,13 +29,14 @@ WATCHED: Final[dict[Kind, Watched]] = {
     "Service": Watched("Service", "", "v1", "services"),
     "Node": Watched("Node", "", "v1", "nodes"),
 }
+SERVING: Final[frozenset[Kind]] = frozenset({"EndpointSlice", "Service"})
 OPTIONAL: Final[frozenset[Kind]] = frozenset({"Node"})  # without permission for it the operator knows less, and works
 COMPARE_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 1.0  # between comparisons while something is late or doubted
 FAILED_SECONDS: Final = 5.0  # after a list that failed
 PROBE_SECONDS: Final = 300.0  # how often a kind that was forbidden is tried again
 END_SECONDS: Final = 20.0  # of one call that is on its way at the end
-BEGIN_SECONDS: Final = (1.0, 30.0)  # before a session that failed is begun anew: at first, at most
+BEGIN_SECONDS: Final = (1.0, 10.0)  # before a session that failed is begun anew: at first, at most
 
 
 class Follower:
@@ -59,7 +59,7 @@ class Follower:
         self._namespaces = tuple(namespaces)
         self._named = tuple(named)
         self._stopping = threading.Event()
-        self._session: Session | None = None
+        self._sessions: list[Session] = []
         self._begin_at = -float("inf")
         self._patience = BEGIN_SECONDS[0]
         self._compare_at: dict[Kind, float] = {}
@@ -78,17 +78,15 @@ class Follower:
         self._stopping.set()
         self._thread.join(END_SECONDS)
         with self._turn:
-            if self._session is not None:
-                self._session.end()
+            for session in self._sessions:
+                session.end()
 
     def follow(self, namespaces: Sequence[str], named: Sequence[ServicePort]) -> None:
         """Other namespaces or Services from now on; what is watched already goes on where nothing changed."""
         with self._turn:
-            if tuple(namespaces) != self._namespaces:
-                self._namespaces = tuple(namespaces)
-                self._end("other namespaces are watched")
-            self._named = tuple(named)
-            self._store.expect(self._kinds, self._named)
+            if (tuple(namespaces), tuple(named)) != (self._namespaces, self._named):
+                self._namespaces, self._named = tuple(namespaces), tuple(named)
+                self._end("the configuration names other namespaces or Services")
 
     @property
     def _kinds(self) -> tuple[Kind, ...]:
@@ -107,17 +105,20 @@ class Follower:
     def step(self) -> None:
         """Do what is due now."""
         now = self._clock()
-        if self._session is not None and not self._session.alive:
-            self._end(self._session.ended_by or "the watches ended")
-        if self._session is None and now >= self._begin_at:
+        ended = [session for session in self._sessions if not session.alive]
+        if ended:
+            self._end(ended[0].ended_by or "the watches ended")
+        if not self._sessions and now >= self._begin_at:
             self._begin(now)
-        if self._session is not None:
+        if self._sessions:
             self._read_services()
             for kind in self._kinds:
                 if now >= self._compare_at.get(kind, 0.0):
                     self._compare(kind, now)
             if self._forbidden and now >= self._probe_at:
-                self._end("a kind that was forbidden is tried again")
+                self._probe_at = now + PROBE_SECONDS
+                if any(self._refusal(kind) is None for kind in self._forbidden):
+                    self._end("what was forbidden may be read now")
 
     def _begin(self, now: float) -> None:
         """Begin to watch every kind that may be listed."""
@@ -129,23 +130,35 @@ class Follower:
             if fault is not None and kind in OPTIONAL and fault.forbidden:
                 forbidden.add(kind)
             elif fault is not None:
+                self._store.broken(kind, fault.message)
                 return
         self._forbidden, self._probe_at = frozenset(forbidden), now + PROBE_SECONDS
         self._store.expect(self._kinds, self._named)
         self._compare_at = {}
-        self._session = Session(
-            [WATCHED[kind] for kind in self._kinds],
-            self._namespaces,
-            lambda: self._client.settings,
-            self._told_by_watch,
-        )
-        self._session.start()
+        self._watch(self._kinds, self._namespaces)
+        # Routers' Services may stand where no resources are watched, and only there.
+        if self._elsewhere:
+            self._watch(sorted(SERVING), self._elsewhere)
+
+    def _watch(self, kinds: Iterable[Kind], namespaces: Sequence[str]) -> None:
+        watched = [WATCHED[kind] for kind in kinds]
+        session = Session(watched, namespaces, lambda: self._client.settings, self._told_by_watch)
+        self._sessions.append(session)
+        session.start()
+
+    @property
+    def _elsewhere(self) -> tuple[str, ...]:
+        """Namespaces outside the watched ones in which a Service is named."""
+        if not self._namespaces:
+            return ()
+        return tuple(sorted({one.namespace for one in self._named} - set(self._namespaces)))
 
     def _end(self, why: str) -> None:
-        if self._session is not None:
+        if self._sessions:
             log.info("watches begin anew: %s", why)
-            self._session.end()
-            self._session = None
+            for session in self._sessions:
+                session.end()
+            self._sessions = []
             for kind in self._kinds:
                 self._store.broken(kind, why)
 
@@ -155,7 +168,6 @@ class Follower:
             for path in self._paths(kind):
                 self._client.list(path, fields="metadata.name=headrace-probe", metadata_only=True)
         except KubeFault as fault:
-            self._store.broken(kind, fault.message)
             self._say(kind, fault)
             return fault
         self._settled(kind)
@@ -223,7 +235,8 @@ class Follower:
         base = f"/apis/{one.group}/{one.version}" if one.group else f"/api/{one.version}"
         if not self._namespaces or kind == "Node":
             return [f"{base}/{one.plural}"]
-        return [f"{base}/namespaces/{quote(name)}/{one.plural}" for name in self._namespaces]
+        namespaces = (*self._namespaces, *(self._elsewhere if kind in SERVING else ()))
+        return [f"{base}/namespaces/{name}/{one.plural}" for name in namespaces]
 
     def _say(self, what: str, fault: KubeFault) -> None:
         if self._told.get(what) != fault.message:

@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import kopf
 from kubernetes import client

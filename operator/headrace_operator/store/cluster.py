@@ -74,8 +74,10 @@ class ClusterStore:
         self._looked = (0, Resources())
 
     def expect(self, kinds: Iterable[Kind], named: Iterable[ServicePort] = ()) -> None:
-        """Which kinds are watched from now on, and the Services that the configuration names."""
+        """Watches begin: of these kinds, and of the Services that the configuration names."""
         with self._lock:
+            for kind in KINDS:
+                self._index(kind).begin()
             self._watched, self._named = frozenset(kinds), frozenset(named)
             self._changes += 1
 

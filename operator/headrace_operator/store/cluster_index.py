@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-LAG_SECONDS: Final = 5.0  # an event that a list shows may still be on its way so long
+LAG_SECONDS: Final = (
+    15.0  # an event that a list shows may still be on its way so long: a watch begins on a busy machine
+)
 GONE_KEPT: Final = 4096  # uids of deleted objects that are remembered, so that a late event doesn't bring them back
 BELIEVED_SHARE: Final = 0.5  # of all objects that one list may drop without a deletion's event
 
@@ -63,6 +65,10 @@ class KindIndex(Generic[Value]):
         """What is kept of an object."""
         held = self._held.get(key)
         return None if held is None else held.value
+
+    def begin(self) -> None:
+        """A new watch begins: what the last one did not tell counts from now."""
+        self._late = {}
 
     def upsert(self, item: Json) -> bool:
         """Take an object as it was at some time; gives whether what is kept changed."""

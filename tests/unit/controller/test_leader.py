@@ -105,16 +105,37 @@ def test_renewals_count_from_their_start(server: Leases, time: Time) -> None:
 
 
 def test_a_process_that_was_stopped_knows_at_once(server: Leases, time: Time) -> None:
-    """After SIGSTOP and SIGCONT nothing is written, although nobody else has taken the Lease yet."""
-    first = led(server, time)
+    """After SIGSTOP and SIGCONT nothing is written by one whose Lease somebody took."""
+    first, standby = led(server, time), Candidate(server, time, "b")
+    standby.leader.step()
     time.now += 60.0
-    assert not first.leader.valid()
+    assert not first.leader.valid(), "although nobody else has taken the Lease yet"
+    standby.leader.step()
+    assert standby.leader.valid()
     writes = server.writes
     first.leader.step()
     assert server.writes == writes
     assert first.told == [True, False]
+    time.now += 60.0
     first.leader.step()
     assert not first.leader.valid(), "a process leads once"
+
+
+def test_an_api_server_that_is_away_for_long_ends_no_term_that_nobody_took(
+    server: Leases, time: Time, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    first = led(server, time)
+    first.client.down = True
+    for _ in range(50):
+        time.now += 2.0
+        first.leader.step()
+    assert not first.leader.valid()
+    first.client.down = False
+    first.leader.step()
+    assert first.leader.valid()
+    assert (first.leader.term, first.told) == (1, [True])
+    assert "leading again, term 1" in caplog.text
 
 
 def test_an_api_server_that_is_away_for_a_moment_costs_nothing(server: Leases, time: Time) -> None:

@@ -46,7 +46,13 @@ class Operator:
         self.source = NoSource(ScrapeSettings(), follow=False)
         self.publisher = StandalonePublisher(state, start_term(state))
         self.controller = Controller(
-            self, self.source, self.publisher, ConfigFile(None), OperatorMetrics(), Clock(), remembered(read_memory(state))
+            self,
+            self.source,
+            self.publisher,
+            ConfigFile(None),
+            OperatorMetrics(),
+            Clock(),
+            remembered(read_memory(state)),
         )
 
     def look(self, *, thorough: bool) -> Resources:
