@@ -195,6 +195,8 @@ class KubeClient:
             found = json.loads(data) if data else {}
         except ValueError:
             found = None
+        if HTTPStatus.MULTIPLE_CHOICES <= status < HTTPStatus.BAD_REQUEST:
+            raise KubeFault(status, "Redirect", f"{self.name} answered {status}: credentials are taken nowhere else")
         if not isinstance(found, dict):
             what = f"{self.name} answered {status} with something that is not a JSON object"
             if status == HTTPStatus.NOT_FOUND:
@@ -252,10 +254,10 @@ def _why_silent(error: Exception) -> str:
     """Why there was no answer, in words that don't change from one try to the next (the library's carry addresses)."""
     cause: object = getattr(error, "reason", None) or error
     words: tuple[tuple[type[Exception], str], ...] = (
+        (NameResolutionError, "its name is not known"),
+        (NewConnectionError, "it can't be connected to"),  # the library has it as a kind of the next one
         (ConnectTimeoutError, "no connection within its time limit"),
         (ReadTimeoutError, "no answer within its time limit"),
-        (NameResolutionError, "its name is not known"),
-        (NewConnectionError, "it can't be connected to"),
         (
             SSLError,
             f"TLS: {_first_line(getattr(cause, 'verify_message', '') or 'it is not the server that is trusted')}",
