@@ -219,6 +219,12 @@ def test_what_expired_begins_anew(kube: FakeKube) -> None:
     assert (only(kube)["count"], only(kube)["firstTimestamp"]) == (1, later(EXPIRY_SECONDS + 1))
 
 
+def test_a_resource_made_anew_has_events_of_its_own(kube: FakeKube) -> None:
+    told(kube, ([note()], [], AT))
+    told(kube, ([note()], [], later(5)), uids={StatusKey("RoutingPolicy", "inf/chat"): "uid-new"})
+    assert (only(kube)["count"], only(kube)["involvedObject"]["uid"]) == (1, "uid-new")
+
+
 def test_an_event_that_cannot_be_written_delays_nothing(kube: FakeKube, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     client = kube.client(timeout=0.2)

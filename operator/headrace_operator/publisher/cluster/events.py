@@ -101,7 +101,7 @@ class ClusterEvents:
         old = self._known.get(name)
         if old is None:
             old = self._standing(path)
-        if old is not None and _age(old, waiting.at) > EXPIRY_SECONDS:
+        if old is not None and (_age(old, waiting.at) > EXPIRY_SECONDS or _of_another(old, waiting.uid)):
             old = None
         if waiting.still_so and old is not None and old.get("message") == clip(waiting.note.message, MAX_MESSAGE):
             self._known[name] = old
@@ -127,6 +127,12 @@ class ClusterEvents:
             if newer is not None:
                 waiting = newer._replace(times=newer.times + waiting.times)
             self._waiting = {name: waiting, **self._waiting}
+
+
+def _of_another(event: Mapping[str, Any], uid: str) -> bool:
+    """Whether the Event is about a resource that had the name before this one."""
+    about = event.get("involvedObject")
+    return isinstance(about, dict) and bool(uid) and about.get("uid", uid) != uid
 
 
 def _age(event: Mapping[str, Any], at: str) -> float:
