@@ -33,9 +33,14 @@ class Cluster:
         self.how = ""
         self.kubeconfig = Path()
 
-    def up(self) -> None:
-        """Bring it up; where none can be had the test fails, or is skipped if HEADRACE_SKIP_E2E=1 asks for that."""
-        done = self._run("up", "--owner", str(self.owner), seconds=UP_SECONDS, check=False)
+    def up(self, beside: Cluster | None = None) -> None:
+        """Bring it up; where none can be had the test fails, or is skipped if HEADRACE_SKIP_E2E=1 asks for that.
+
+        ``beside`` another it is on the same Docker: the other's pods reach its API at the address of
+        ``internal_kubeconfig``, by a CA of its own.
+        """
+        where = ["--beside", beside.name] if beside else []
+        done = self._run("up", "--owner", str(self.owner), *where, seconds=UP_SECONDS, check=False)
         if done.returncode == NO_CLUSTER_HERE:
             word = f"e2e NOT RUN: {done.stderr.strip()}"
             if os.environ.get("HEADRACE_SKIP_E2E") == "1":
@@ -45,13 +50,28 @@ class Cluster:
         facts = json.loads(done.stdout)
         self.how, self.kubeconfig = facts["how"], Path(facts["kubeconfig"])
 
+    def internal_kubeconfig(self) -> str:
+        """An administrator's kubeconfig that works in pods of a cluster beside this one."""
+        return self._run("kubeconfig").stdout
+
     def down(self) -> None:
         self._run("down")
 
-    def load(self, image: str) -> None:
-        """Build one of the test images of hack/cluster/images.py and give it to the nodes."""
-        archive = self._run("image", image, seconds=UP_SECONDS).stdout.strip()
-        self._run("load-image", archive)
+    def load(self, *images: str) -> None:
+        """Build some of the test images of hack/cluster/images.py and give them to the nodes."""
+        self._run("load", *images, seconds=UP_SECONDS)
+
+    def audit(self) -> str:
+        """The API server's audit log, a JSON object a line."""
+        return self._run("audit").stdout
+
+    def api(self, what: str) -> None:
+        """Stop or start the API server; pause or resume it, so that it takes connections and answers nothing."""
+        self._run("api", what)
+
+    def execute(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a program of this machine in the cluster's network, where addresses of pods and Services mean them."""
+        return self._run("exec", *command, check=check)
 
     def kubectl(self, *arguments: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return self._run("exec", "kubectl", *arguments, check=check, stdin=stdin)
