@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support.argocd import ArgoCd, running_argocd
+from support.argocd import ArgoCd, argocd_programs, running_argocd
 from support.checkout import ROOT
 from support.cluster import Cluster, await_true, cluster_command
 from support.cluster_operator import headrace, leading_operator
+from support.gitops_statuses import CASES
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]
 
@@ -109,6 +110,24 @@ def newest(cluster: Cluster, told: str) -> bool:
 def edit(cluster: Cluster, change: str) -> None:
     words = ("env", f"KUBE_EDITOR=sed -i {change}", "kubectl", "edit", *POLICY)
     subprocess.run(cluster_command(cluster.name, "exec", *words), check=True, capture_output=True, timeout=60)
+
+
+def test_argo_cds_own_lua_says_what_our_tests_of_it_say(tmp_path: Path) -> None:
+    """tests/golden runs the scripts by another Lua with libraries taken away; this is the one that counts."""
+    program = argocd_programs() / "argocd"
+    settings = ROOT / "manifests" / "gitops" / "argocd" / "argocd-cm.yaml"
+    said = {}
+    for case, (kind, obj, _) in CASES.items():
+        path = tmp_path / f"{case}.yaml"
+        metadata = {"name": "x", **obj["metadata"]}
+        path.write_text(
+            yaml.safe_dump({**obj, "apiVersion": "headrace.dev/v1alpha1", "kind": kind, "metadata": metadata})
+        )
+        words = ("admin", "settings", "resource-overrides", "health", str(path), "--argocd-cm-path", str(settings))
+        told = subprocess.run((program, *words), check=True, capture_output=True, text=True, timeout=60).stdout
+        status, message = told.splitlines()[:2]
+        said[case] = (status.removeprefix("STATUS: "), message.removeprefix("MESSAGE: "))
+    assert said == {case: told for case, (_, _, told) in CASES.items()}
 
 
 def test_what_is_in_git_is_healthy_by_our_lua(argo: ArgoCd) -> None:

@@ -85,17 +85,17 @@ class ArgoCd:
         return {(each["kind"], each["name"]): each.get("health", {}) for each in resources}
 
 
+def argocd_programs() -> Path:
+    """The folder with Argo CD's programs, kustomize and CRDs; built if need be."""
+    command = [sys.executable, str(ROOT / "hack" / "cluster" / "argo.py")]
+    built = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True, timeout=BUILD_SECONDS)
+    return Path(built.stdout.strip())
+
+
 @contextlib.contextmanager
 def running_argocd(cluster: Cluster, folder: Path) -> Iterator[ArgoCd]:
     """Build if need be, install and start; all of it ends with the block."""
-    built = subprocess.run(
-        [sys.executable, str(ROOT / "hack" / "cluster" / "argo.py")],
-        stdout=subprocess.PIPE,
-        check=True,
-        text=True,
-        timeout=BUILD_SECONDS,
-    )
-    programs = Path(built.stdout.strip())
+    programs = argocd_programs()
     cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.kubectl("apply", "--server-side", "--kustomize", str(programs / "crds"))
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd/applications.argoproj.io")
