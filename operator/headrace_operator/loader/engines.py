@@ -15,17 +15,18 @@ from statistics import median
 from typing import Final
 
 from headrace_api.base import resource_id
-from headrace_api.engine import InferenceEngine, InferenceEngineSpec
+from headrace_api.engine import InferenceEngine
 from headrace_api.units import seconds
-from headrace_operator.estimators import penalty as penalties
 from headrace_operator.estimators import ramp as ramps
 from headrace_operator.estimators import staleness
 from headrace_operator.estimators.demand import TAU
-from headrace_operator.estimators.liveness import Liveness, Outcome, engine_alive
-from headrace_operator.estimators.penalty import Measured, Penalty, PenaltyRules
+from headrace_operator.estimators.liveness import Liveness, engine_alive
+from headrace_operator.estimators.penalty import Penalty, PenaltyRules
 from headrace_operator.estimators.replica import EngineFigures, PageReading, ReplicaWindow, combine
+from headrace_operator.loader.engine_penalties import PenaltyRound
+from headrace_operator.loader.engine_state import Engine, Replica, agrees, ready_behind_urls, seems_dead
 from headrace_operator.loader.expectation import measured, reference_rate
-from headrace_operator.loader.pools import Key, Loss, Reach, ServicePools, key_of
+from headrace_operator.loader.pools import Reach, ServicePools, key_of
 from headrace_operator.loader.source import EngineTarget, TargetSample
 from headrace_operator.loader.targets import Services, service_key
 from headrace_operator.loader.trims import TrimTrackers
@@ -51,45 +52,6 @@ class EngineRules:
     trim: bool = True
 
 
-@dataclass(slots=True)
-class _Replica:
-    """up: what a metric source says of it. tried: time of the last attempt, and what came of it."""
-
-    window: ReplicaWindow
-    live: Liveness = field(default_factory=Liveness)
-    problem: str = ""
-    up: bool | None = None
-    tried: tuple[float, Outcome | None] = (float("-inf"), None)
-
-
-@dataclass(slots=True)
-class _Engine:
-    spec: InferenceEngineSpec
-    limits: staleness.Thresholds
-    first: bool
-    source: str = ""
-    pooled: bool = False
-    problem: str = ""
-    replicas: dict[Key, _Replica] = field(default_factory=dict)
-    penalty: Penalty = field(default_factory=Penalty)
-    measured: Measured | None = None
-    ramp: ramps.Ramp | None = None
-    dead: bool = False
-    hit_share: float | None = None
-    background: float | None = None
-    rung: str = "Unknown"
-    rung_since: float = 0.0
-
-    @property
-    def models(self) -> frozenset[str]:
-        return frozenset(name for model in self.spec.models for name in (model.name, *model.adapters))
-
-    @property
-    def found(self) -> bool:
-        """Whether its replicas are those that the metric source finds."""
-        return bool(self.source and self.spec.metrics.selector) and not self.pooled
-
-
 @dataclass(frozen=True, slots=True)
 class EngineView:
     """One engine now: its signal, the ladder's state since when, and what its pages said that is wrong.
@@ -110,7 +72,7 @@ class EngineTrackers:
 
     def __init__(self, rules: EngineRules) -> None:
         self._rules = rules
-        self._engines: dict[str, _Engine] = {}
+        self._engines: dict[str, Engine] = {}
         self._first = True
         self._restored: dict[str, Penalty] = {}
         self._lost: set[str] = set()
@@ -166,7 +128,7 @@ class EngineTrackers:
             limits = staleness.Thresholds(*holds.get(name, (30.0, 120.0)))
             engine = self._engines.get(name)
             if engine is None:
-                engine = self._engines[name] = _Engine(resource.spec, limits, self._first)
+                engine = self._engines[name] = Engine(resource.spec, limits, self._first)
                 engine.penalty = self._restored.pop(name, engine.penalty)
                 engine.dead = name in self._lost
             source = (sources or {}).get(name, "")
@@ -181,7 +143,7 @@ class EngineTrackers:
         if wanted:
             self._first = False
 
-    def _follow(self, name: str, engine: _Engine) -> None:
+    def _follow(self, name: str, engine: Engine) -> None:
         """The replicas whose addresses are known: what was observed of those that stay is kept."""
         if engine.pooled:
             keys = {key_of(name, endpoint) for endpoint in self.pools.to_read().get(name, ())}
@@ -191,7 +153,7 @@ class EngineTrackers:
             del engine.replicas[key]
         for key in keys - engine.replicas.keys():
             known = Liveness(up=False) if name in self._lost and not engine.pooled else Liveness()
-            engine.replicas[key] = _Replica(ReplicaWindow(self._rules.window), known)
+            engine.replicas[key] = Replica(ReplicaWindow(self._rules.window), known)
 
     def observe(self, samples: Iterable[TargetSample]) -> None:
         """Take samples of engines; penalties advance once for each engine that has a new page."""
@@ -202,13 +164,15 @@ class EngineTrackers:
         for name in updated:
             engine = self._engines[name]
             engine.measured = measured(engine.spec, self._ready(name)[0], combine(self._windows(name, engine)))
+        judging = PenaltyRound(self._engines, self._rules.penalty, lambda name: self._ready(name)[0])
         for name, at in updated.items():
-            self._judge(name, at)
+            judging.judge(name, at)
             if self._rules.trim:
-                engine, punished = self._engines[name], self._engines[name].penalty.factor < 1.0
-                self._trims.observe(
-                    name, at, engine.spec, self._ready(name)[0], self._windows(name, engine), penalized=punished
-                )
+                engine, windows = self._engines[name], self._windows(name, self._engines[name])
+                punished = engine.penalty.factor < 1.0
+                self._trims.observe(name, at, engine.spec, self._ready(name)[0], windows, penalized=punished)
+        if updated and self._rules.trim:
+            self._trims.settle()
 
     def drifts(self) -> tuple[ProfileDrift, ...]:
         """Models whose profiles are wrong for most engines."""
@@ -228,7 +192,7 @@ class EngineTrackers:
         say they know of each engine's endpoints. away: metric sources that don't answer.
         """
         self._settle_deaths(ejected)
-        self.pools.settle(now, lambda loss: self._agrees(loss, now, ejected or {}, reach or {}))
+        self.pools.settle(now, lambda loss: agrees(self._engines[loss.engine], loss, now, ejected or {}, reach or {}))
         figures = {name: combine(self._windows(name, engine)) for name, engine in self._engines.items()}
         intervals = self._intervals(figures)
         rungs: dict[str, staleness.Rung] = {}
@@ -270,64 +234,28 @@ class EngineTrackers:
             return False
         return replica.window.observe(PageReading(sample.at, sample.values))
 
-    def _find(self, engine: _Engine, target: EngineTarget, sample: TargetSample) -> bool:
+    def _find(self, engine: Engine, target: EngineTarget, sample: TargetSample) -> bool:
         """Replicas come and go with what the source finds; False: the sample is of none."""
         engine.problem = "" if target.url else sample.problem
         if sample.outcome == "Gone":
             engine.replicas.pop(target.replica, None)
         elif target.replica not in engine.replicas:
-            engine.replicas[target.replica] = _Replica(ReplicaWindow(self._rules.window))
+            engine.replicas[target.replica] = Replica(ReplicaWindow(self._rules.window))
         return target.replica in engine.replicas
-
-    def _judge(self, name: str, at: float) -> None:
-        engine, rules = self._engines[name], self._rules.penalty
-        if engine.measured is None:
-            return
-        peers = [peer.measured for peer in self._peers(name) if peer.measured is not None]
-        punished = engine.penalty.phase == "Penalized"
-        verdict = penalties.judge(engine.measured, peers, rules, penalized=punished)
-        others = [other for other, one in self._engines.items() if one.penalty.factor < 1.0 and other != name]
-        allowed = penalties.may_penalize(name, others, self._capacity(), self._models(), rules.max_share)
-        engine.penalty = penalties.advance(engine.penalty, at, verdict, rules, allowed=allowed)
-
-    def _peers(self, name: str) -> list[_Engine]:
-        """Engines that share a model: those of the same hardware, or all where none has the same."""
-        own = self._engines[name]
-        sharing = [other for key, other in self._engines.items() if key != name and other.models & own.models]
-        alike = [other for other in sharing if other.spec.hardware == own.spec.hardware]
-        return alike or sharing
-
-    def _capacity(self) -> dict[str, float]:
-        return {name: self._ready(name)[0] * reference_rate(one.spec) for name, one in self._engines.items()}
-
-    def _models(self) -> dict[str, frozenset[str]]:
-        return {name: engine.models for name, engine in self._engines.items()}
 
     def _ready(self, name: str) -> tuple[float, bool]:
         """Ready replicas, and whether they were measured (else as declared)."""
         engine = self._engines[name]
         if engine.pooled:
             return float(len(self.pools.ready(name))), True
-        ends = engine.spec.endpoints
-        states = list(engine.replicas.values())
-        declared = float(ends.replicas if ends.replicas is not None else max(1, len(ends.urls)))
-        alive = [replica for replica in states if replica.live.up is not False]
-        read = [replica for replica in alive if replica.window.readings]
-        if ends.replicas_from == "Metrics" and ends.replicas is None:
-            known = [replica.up for replica in states if replica.up is not None]
-            if engine.source:
-                return (float(sum(known)), True) if known else (declared, False)
-            return (float(len(read)), True) if read else (declared, False)
-        if len(alive) < len(states):
-            return declared * len(alive) / len(states), True
-        return declared, bool(read) and ends.replicas is None
+        return ready_behind_urls(engine)
 
     def _settle_deaths(self, ejected: Mapping[str, bool] | None) -> None:
         """Mark engines dead, unless too many of one model died at once and no second source agrees."""
         dead = {
             name
             for name, engine in self._engines.items()
-            if not engine.pooled and self._seems_dead(name, engine, ejected or {})
+            if not engine.pooled and seems_dead(name, engine, ejected or {})
         }
         newly = {name for name in dead if not self._engines[name].dead and not self._confirmed(name, ejected)}
         capacity = self._capacity_if_alive()
@@ -340,28 +268,6 @@ class EngineTrackers:
         self.held_models = frozenset(held)
         for name, engine in self._engines.items():
             engine.dead = name in dead and not (name in newly and engine.models & held)
-
-    @staticmethod
-    def _seems_dead(name: str, engine: _Engine, ejected: Mapping[str, bool]) -> bool:
-        replicas = engine.replicas.values()
-        if engine.source:
-            return bool(replicas) and all(one.up is False for one in replicas) and ejected.get(name, False)
-        return engine_alive([replica.live for replica in replicas]) is False
-
-    def _agrees(self, loss: Loss, now: float, ejected: Mapping[str, bool], reach: Mapping[str, Reach]) -> bool:
-        """Whether somebody else saw that the endpoint is lost: its page, its metric source, or the routers."""
-        engine = self._engines[loss.engine]
-        replica = engine.replicas.get(loss.key)
-        routers = reach.get(loss.engine)
-        if replica is not None and replica.tried[0] > loss.since and replica.tried[1] not in ("Read", "Answered"):
-            return True
-        if routers is not None and routers.at > loss.since and routers.endpoints <= loss.left:
-            return True
-        if ejected.get(loss.engine, False):
-            return True
-        # Where nobody else looks at all, the one word counts once it has stood for as long as signals are believed.
-        alone = routers is None and (replica is None or replica.tried[1] is None)
-        return alone and now - loss.since >= engine.limits.degrade
 
     def _intervals(self, figures: Mapping[str, EngineFigures]) -> dict[str, float]:
         """Seconds between samples by source, for replicas of which only one was seen yet."""
@@ -386,7 +292,7 @@ class EngineTrackers:
             )
         return found
 
-    def _windows(self, name: str, engine: _Engine) -> Sequence[ReplicaWindow]:
+    def _windows(self, name: str, engine: Engine) -> Sequence[ReplicaWindow]:
         """Windows of its replicas; not of those that are dead or no longer ready."""
         ready = {key_of(name, endpoint) for endpoint in self.pools.ready(name)} if engine.pooled else None
         return [
@@ -408,7 +314,7 @@ class EngineTrackers:
         return min(refused, default=0) >= LONE_SOURCE * self._rules.refused
 
     def _view(
-        self, name: str, engine: _Engine, seen: EngineFigures, rung: staleness.Rung, factor: float, now: float
+        self, name: str, engine: Engine, seen: EngineFigures, rung: staleness.Rung, factor: float, now: float
     ) -> EngineView:
         if rung.state != engine.rung or not engine.rung_since:
             engine.rung, engine.rung_since = rung.state, now

@@ -115,9 +115,10 @@ class Index:
 
     def _place(self, target: PageTarget) -> None:
         address = urlsplit(target.url)
-        places = [("address", address.netloc), ("host", _host(address.netloc))]
+        places = [("address", address.netloc)]
         if target.pod:
-            places.append(("pod", target.pod))
+            # A pod has its address for itself, and may show its metrics on another port; a machine may hold several.
+            places += [("host", _host(address.netloc)), ("pod", target.pod)]
         for place in places:
             self._placed.setdefault(place, []).append(target)
 

@@ -60,7 +60,7 @@ class TrimTrackers:
         *,
         penalized: bool,
     ) -> None:
-        """Take what an engine's windows hold since its last sample; they end at ``at``."""
+        """Take what an engine's windows hold since its last sample; they end at ``at``. ``settle`` ends a batch."""
         engine = self._engines[name]
         if penalized:
             engine.trim, engine.since = Trim(), at
@@ -71,6 +71,9 @@ class TrimTrackers:
                 engine.since = at
             else:
                 engine.trim = trims.observe(engine.trim, at, None)
+
+    def settle(self) -> None:
+        """After a batch of samples: which models' profiles are off for most engines."""
         self._judge_profiles()
 
     def factor(self, name: str) -> Factor | None:

@@ -264,6 +264,16 @@ class TestFoundBySelector:
         assert sample.problem == "metric source s has no series of it with cluster=eu, job=vllm"
 
 
+def test_two_engines_on_one_machine() -> None:
+    """An address without a pod is a whole address: another port is another engine."""
+    source = Source(engine("a", "10.0.0.5"), EngineTarget("inf/b", "http://10.0.0.5:8001", VLLM, frozenset({"m"}), "s"))
+    found = source.round(series(RUNNING, (1095.0, 3), job="j", instance="10.0.0.5:8001"))
+    assert {name: samples[0].outcome for name, samples in found.items()} == {
+        "inf/a http://10.0.0.5:8000": "Gone",
+        "inf/b http://10.0.0.5:8001": "Read",
+    }
+
+
 def test_a_selector_narrows_a_services_pods() -> None:
     source = Source(engine("a", "10.0.0.5", "a-1", container="vllm"))
     found = source.round(
