@@ -30,6 +30,7 @@ from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, cl
 from headrace_operator.publisher.cluster.objects import seen_of
 from headrace_operator.publisher.notes import EventNote
 from headrace_operator.publisher.places import Place, TableKey
+from support.described import described
 from support.engine_manifests import STATUS, engine_dict, policy_dict
 from support.tables import key, places_of, table_of
 
@@ -335,12 +336,14 @@ def largest(policy: str, engine: str) -> Json:
     assert made.flush(100.0) == 0
     for plural, status in (("routingpolicies", wanted), ("inferenceengines", wanted_engine)):
         found = here.api.get(f"{GROUP}/{plural}/largest")["status"]
-        assert found == msgspec.to_builtins(status), "the API server keeps all that is written"
+        assert found == msgspec.json.decode(msgspec.json.encode(status)), "the API server keeps all that is written"
     again = here.publisher()
     assert again.policy_statuses["inf/largest"] == wanted
     assert again.engine_statuses["inf/largest"] == wanted_engine
     text = kubectl("-n", NAMESPACE, "describe", "rpol", "largest")
     told = text[text.index("\nStatus:") :]
+    shown = [line.rstrip() for line in told[: told.index("\nEvents:")].strip("\n").splitlines()]
+    assert shown == described(msgspec.to_builtins(wanted)), "the rendering that unit tests measure is kubectl's"
     return {"lines": len(told.splitlines()), "bytes": len(told.encode())}
 
 

@@ -184,8 +184,8 @@ class KubeClient:
             )
             answer = self._api.call_api(*serialized, _request_timeout=self._timeout)
             data: bytes = answer.read()
-        except ApiException as error:
-            raise KubeFault(error.status or 0, str(error.reason or ""), _first_line(error.reason)) from None
+        except ApiException as error:  # of the library's own: TLS that doesn't come about
+            raise KubeFault(error.status or 0, "NoAnswer", f"{self.name}: {_tls_words(error.reason)}") from None
         except (HTTPError, OSError) as error:
             raise KubeFault(0, "NoAnswer", f"{self.name}: {_why_silent(error)}") from None
         return self._understood(answer.status, data)
@@ -258,13 +258,16 @@ def _why_silent(error: Exception) -> str:
         (NewConnectionError, "it can't be connected to"),  # the library has it as a kind of the next one
         (ConnectTimeoutError, "no connection within its time limit"),
         (ReadTimeoutError, "no answer within its time limit"),
-        (
-            SSLError,
-            f"TLS: {_first_line(getattr(cause, 'verify_message', '') or 'it is not the server that is trusted')}",
-        ),
+        (SSLError, _tls_words(cause)),
         (ProtocolError, "the connection ended before the answer"),
     )
     return next((word for kind, word in words if isinstance(cause, kind)), type(cause).__name__)
+
+
+def _tls_words(reason: object) -> str:
+    """Why TLS did not come about, without the library's line numbers."""
+    _, verify, why = str(reason).partition("certificate verify failed: ")
+    return f"TLS: certificate verify failed: {why.split(' (_ssl')[0]}" if verify else "TLS could not be agreed on"
 
 
 def _first_line(text: object) -> str:
