@@ -165,7 +165,9 @@ class DemandTrackers:
         if read:
             frontend.seen.append((at, len(read)))
         if timed:
-            frontend.times = [*frontend.times[-MAX_TIMES:], at]
+            # The first reading's own span says how often more will come.
+            before = frontend.times[-MAX_TIMES:] or [at - max(router.seconds for router in timed)]
+            frontend.times = [*before, at]
             scale = len(frontend.routers) / len(timed)
             if len(timed) == len(frontend.routers):
                 frontend.complete_at = at
