@@ -48,13 +48,8 @@ ASK = "getent hosts echo.default.svc.cluster.local && exec 3<>/dev/tcp/echo.defa
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster("smoke")
-    made.up()
-    try:
-        yield made
-    finally:
-        made.down()
+def cluster(bare: Cluster) -> Cluster:
+    return bare
 
 
 def test_pods_run_and_a_service_is_found_by_name(cluster: Cluster) -> None:

@@ -14,7 +14,11 @@ from support.cluster import Cluster
 
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
-CLASSIC = ROOT / "manifests" / "samples" / "classic"
+NAMESPACE = "classic"
+CLASSIC = "\n---\n".join(
+    path.read_text().replace("namespace: inference", f"namespace: {NAMESPACE}")
+    for path in sorted((ROOT / "manifests" / "samples" / "classic").glob("*.yaml"))
+)
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 MALFORMED = sorted((ROOT / "tests" / "golden" / "manifests").glob("*.yaml"))
 # An API server sees one resource at a time, and its YAML reader keeps the last of two equal keys: only `plan` and the
@@ -31,30 +35,24 @@ ONLY_OURS = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster("api")
-    made.up()
-    try:
-        yield made
-    finally:
-        made.down()
-
-
-@pytest.fixture(scope="module")
-def types(cluster: Cluster) -> Cluster:
+def types(bare: Cluster) -> Cluster:
     """The cluster with our types, and nothing of them yet."""
     for crd in CRDS:
-        cluster.kubectl("apply", "--server-side", f"--filename={crd}")
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
-    cluster.kubectl("create", "namespace", "inference")
-    return cluster
+        bare.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
+    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
+    bare.kubectl("create", "namespace", "inference", check=False)  # where the malformed ones would stand
+    return bare
 
 
 @pytest.fixture(scope="module")
-def classic(types: Cluster) -> Cluster:
-    """The cluster with the classic sample."""
-    types.kubectl("apply", f"--filename={CLASSIC}")
-    return types
+def classic(types: Cluster) -> Iterator[Cluster]:
+    """The cluster with the classic sample, in a namespace of its own."""
+    types.kubectl("create", "namespace", NAMESPACE)
+    types.kubectl("apply", "--filename=-", stdin=CLASSIC)
+    try:
+        yield types
+    finally:
+        types.kubectl("delete", "namespace", NAMESPACE, "--timeout=120s")
 
 
 def test_what_files_are_refused_for_the_api_server_refuses_too(types: Cluster) -> None:
@@ -82,16 +80,16 @@ def test_explain_knows_the_fields(types: Cluster) -> None:
 @pytest.mark.parametrize("crd", CRDS, ids=lambda crd: crd.stem)
 def test_get_prints_the_columns(classic: Cluster, crd: Path) -> None:
     names = yaml.safe_load(crd.read_text())["spec"]["names"]
-    heading, *rows = classic.kubectl("get", names["shortNames"][0], "--namespace=inference").stdout.splitlines()
+    heading, *rows = classic.kubectl("get", names["shortNames"][0], f"--namespace={NAMESPACE}").stdout.splitlines()
     assert heading.split() == ["NAME", *printer_columns(crd)]
     assert rows
 
 
 def test_applying_again_changes_nothing(classic: Cluster) -> None:
-    again = classic.kubectl("apply", f"--filename={CLASSIC}").stdout.splitlines()
+    again = classic.kubectl("apply", "--filename=-", stdin=CLASSIC).stdout.splitlines()
     assert again
     assert all(line.endswith(" unchanged") for line in again)
-    assert classic.kubectl("diff", f"--filename={CLASSIC}").stdout == ""
+    assert classic.kubectl("diff", "--filename=-", stdin=CLASSIC).stdout == ""
 
 
 def test_a_bad_edit_is_refused_in_words(classic: Cluster) -> None:
@@ -100,7 +98,7 @@ def test_a_bad_edit_is_refused_in_words(classic: Cluster) -> None:
         "patch",
         "rpol",
         "classic",
-        "--namespace=inference",
+        f"--namespace={NAMESPACE}",
         "--type=merge",
         "--patch",
         json.dumps(affinity),

@@ -50,7 +50,13 @@ class Stage:
             ["get", "pods", "--all-namespaces"],
             ["get", "rpol,ieng", "--all-namespaces"],
             ["describe", "rpol", "chat", f"--namespace={INFERENCE}"],
-            ["logs", f"--namespace={SYSTEM}", "--selector=app.kubernetes.io/component=operator", "--tail=40", "--prefix"],
+            [
+                "logs",
+                f"--namespace={SYSTEM}",
+                "--selector=app.kubernetes.io/component=operator",
+                "--tail=40",
+                "--prefix",
+            ],
         ]
         return "\n\n".join(self.cluster.kubectl(*one, check=False).stdout for one in asked)
 

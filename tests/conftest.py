@@ -20,7 +20,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     def compare(path: Path, text: str) -> None:
         if update:
             path.write_text(text, encoding="utf-8")
-        assert path.is_file(), f"{path.name} is missing; write it with: pytest tests/golden --update-golden"
+        assert path.is_file(), f"{path.name} is missing; write it with: pytest --update-golden, and read it"
         assert text == path.read_text(encoding="utf-8")
 
     return compare
