@@ -54,6 +54,7 @@ class ConfigMapSource:
         self.name = self.label = f"{namespace}/{name}"
         self.way = "watch"
         self.trouble = trouble
+        self.folders = fallback.folders if fallback is not None and api is None else ()
         self._object = (namespace, name)
         self._fallback = fallback
         self._news: Read | None = None
@@ -97,8 +98,6 @@ class ConfigMapSource:
         self._changed = changed
         if self._reflector is not None:
             await self._reflector.run()
-        elif self._fallback is not None:
-            await self._fallback.follow(changed)
 
     def _listed(self, found: list[ConfigMap]) -> None:
         ours = [each for each in found if self._is_ours(each)]

@@ -25,6 +25,7 @@ from headrace_router.io.resolve import NotFound, Resolver, Unresolved
 EVERY: Final = 50.0
 SPREAD: Final = 8.0
 WINDOW: Final = 300.0
+FIRST_WITHIN: Final = 10.0
 LOOK: Final = 1.0
 AT_ONCE: Final = 16
 LIMIT: Final = 3.0
@@ -78,9 +79,8 @@ class RoundTrips:
         wanted = {engine.id for table in policies for engine in table.engines}
         if wanted != self._engines.keys():
             now = self._clock()
-            # The first ones are spread over ten seconds: five samples are there after some four minutes.
             self._engines = {
-                name: self._engines.get(name) or _Engine(now + 10.0 * self._chance()) for name in sorted(wanted)
+                name: self._engines.get(name) or _Engine(now + FIRST_WITHIN * self._chance()) for name in sorted(wanted)
             }
         now = self._clock()
         running = sum(engine.asking for engine in self._engines.values())

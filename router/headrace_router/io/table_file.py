@@ -14,7 +14,6 @@ from typing import Final
 import yaml
 
 from headrace_api.table import MAX_TABLE_BYTES, TABLE_KEY
-from headrace_router.io.folders import watch_folder
 from headrace_router.io.table_source import Content, Missing, Read, Same, Unreadable
 
 # A manifest quotes the table: escapes can double it, its own fields are small.
@@ -60,6 +59,7 @@ class FileSource:
     def __init__(self, path: Path) -> None:
         self.name = str(path)
         self.label = path.name
+        self.folders = (path.absolute().parent,)
         self._file = TableFile(path)
 
     async def read(self) -> Read:
@@ -68,7 +68,6 @@ class FileSource:
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """See TableSource."""
-        await watch_folder(self._file.path.absolute().parent, changed)
 
 
 def _from_manifest(path: Path, raw: bytes) -> Unreadable | Content:

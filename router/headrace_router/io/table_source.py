@@ -6,8 +6,9 @@ none. Must not raise for what it finds: what is missing or unreadable is an answ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 
@@ -63,8 +64,12 @@ class TableSource(Protocol):
     def trouble(self) -> str | None:
         """Why the better way can't be had, in one line; None when nothing is wrong."""
 
+    @property
+    def folders(self) -> Sequence[Path]:
+        """Folders in which a change may be news."""
+
     async def read(self) -> Read:
         """What is new since the last read. Called by one task at a time."""
 
     async def follow(self, changed: Callable[[], None]) -> None:
-        """Call ``changed`` whenever a read may find something new, until cancelled."""
+        """Follow what is in no folder, if anything is: call ``changed`` whenever there may be news, until cancelled."""

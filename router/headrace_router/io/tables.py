@@ -17,6 +17,7 @@ from typing import Final
 from headrace_api.table import RoutingTable
 from headrace_router.core.table_check import Rejected, Verdict, newer, parse_table
 from headrace_router.core.view import TableView, build_view
+from headrace_router.io.folders import watch_folders
 from headrace_router.io.table_source import Content, Missing, Same, TableSource, Unreadable
 
 log = logging.getLogger("headrace.router")
@@ -76,9 +77,12 @@ class Tables:
 
     async def follow(self) -> None:
         """Follow until cancelled."""
+        folders = {folder for entry in self.followed for folder in entry.source.folders}
         async with asyncio.TaskGroup() as group:
             for entry in self.followed:
                 group.create_task(entry.source.follow(self._changed.set), name=f"table {entry.source.name}")
+            if folders:
+                group.create_task(watch_folders(folders, self._changed.set), name="table folders")
             group.create_task(self._check_for_ever(), name="tables")
 
     async def _check_for_ever(self) -> None:
@@ -93,25 +97,26 @@ class Tables:
 
     async def check(self) -> None:
         """Read every source once; swap if anything is new."""
-        fresh: list[Followed] = []
+        fresh: list[tuple[Followed, RoutingTable]] = []
         for entry in self.followed:
             result = await self._read(entry)
             if isinstance(result, Unreadable) and not entry.source.whole:
                 await asyncio.sleep(SETTLE)
                 again = await self._read(entry)
                 result = result if isinstance(again, Same) else again
-            if self._judge(entry, result):
-                fresh.append(entry)
+            if (table := self._judge(entry, result)) is not None:
+                fresh.append((entry, table))
         if not fresh:
             return
-        applied = [entry.table for entry in self.followed if entry.table is not None]
+        tables = {id(entry): entry.table for entry in self.followed if entry.table is not None}
+        tables |= {id(entry): table for entry, table in fresh}
+        applied = [tables[id(entry)] for entry in self.followed if id(entry) in tables]
         view = await asyncio.to_thread(build_view, applied, self._current(), endpoints=self._endpoints(applied))
         self._install(view)
         now = time.time()
-        for entry in fresh:
-            entry.at = now
-            assert entry.table is not None
-            log.info("table of %s: revision %d in use", entry.table.policy, entry.table.identity.revision)
+        for entry, table in fresh:
+            entry.table, entry.at = table, now
+            log.info("table of %s: revision %d in use", table.policy, table.identity.revision)
 
     async def _read(self, entry: Followed) -> Missing | Unreadable | Same | RoutingTable:
         read = await entry.source.read()
@@ -120,21 +125,22 @@ class Tables:
         table = await asyncio.to_thread(parse_table, read.table)
         return Unreadable(table.reason) if isinstance(table, Rejected) else table
 
-    def _judge(self, entry: Followed, result: Missing | Unreadable | Same | RoutingTable) -> bool:
+    def _judge(self, entry: Followed, result: Missing | Unreadable | Same | RoutingTable) -> RoutingTable | None:
+        """The table to be applied, if what was read is one and new."""
         if isinstance(result, Same):
-            return False
+            return None
         if isinstance(result, Missing):
             if entry.note != result.reason and entry.table is not None:
                 log.warning("%s; its last table is served", result.reason)
             entry.note = result.reason
-            return False
+            return None
         if isinstance(result, RoutingTable) and self.frontend not in (None, result.frontend):
             result = Unreadable(f"table is for front-end {result.frontend!r}; this router serves {self.frontend!r}")
         if isinstance(result, Unreadable):
             entry.error, entry.note = result.reason, None
             self._rejected(entry.source.label)
             log.warning("table refused, the last one stays: %s", _one_line(result.reason))
-            return False
+            return None
         entry.error = entry.note = None
         verdict = newer(entry.table, result)
         if verdict is Verdict.OLDER and entry.table is not None:
@@ -144,10 +150,9 @@ class Tables:
             )
             log.warning("table %s: %s", entry.source.label, entry.note)
         if verdict is not Verdict.APPLY:
-            return False
+            return None
         self.frontend = result.frontend
-        entry.table = result
-        return True
+        return result
 
 
 def _one_line(text: str) -> str:

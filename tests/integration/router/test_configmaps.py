@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +11,16 @@ import pytest
 
 from headrace_api.table import RoutingTable
 from headrace_router.io import kube_watch
-from headrace_router.io.kube_credentials import Credentials
-from headrace_router.io.server import Router, Settings
-from headrace_router.io.tables_from import TablesFrom
+from headrace_router.io.server import Router
 from support.fake_api import CONFIGMAPS, LEASES, TOKEN, FakeApi, config_map, lease
 from support.fake_engine import FakeEngine
 from support.raw_client import ask, post
+from support.router_pod import CONFIGMAP as NAME
+from support.router_pod import watching
 from support.router_process import metric, ready, until, until_async
 from support.router_table import routing_table, table_bytes
 
 ASK = {"model": "m"}
-NAME = ("inference", "headrace-chat-fe-a")
 AT = {"a": "http://127.0.0.1:9"}
 
 
@@ -41,19 +39,6 @@ def token(tmp_path: Path) -> Path:
     path = tmp_path / "token"
     path.write_text(TOKEN)
     return path
-
-
-@asynccontextmanager
-async def watching(api: FakeApi | None, token: Path, **more: Any) -> AsyncIterator[Router]:
-    """A router in this loop that watches one ConfigMap."""
-    more = {"configmaps": (NAME,), "api": Credentials(api.url, token) if api is not None else None} | more
-    local = ("127.0.0.1", 0)
-    router = Router(Settings(TablesFrom(**more), listen=local, admin=local, drain_delay=0.0, grace=0.0))
-    await router.start()
-    try:
-        yield router
-    finally:
-        await router.stop()
 
 
 def write(path: Path, text: str) -> None:
