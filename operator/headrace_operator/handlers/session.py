@@ -55,6 +55,7 @@ class Session:
         self._tell = tell
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
+        self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kopf", daemon=True)
         self.ended_by = ""
 
@@ -69,6 +70,7 @@ class Session:
 
     def end(self) -> None:
         """Stop watching, in bounded time."""
+        self._ending.set()
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has ended by itself meanwhile
@@ -84,7 +86,9 @@ class Session:
             self.ended_by = f"{type(error).__name__}: {str(error)[:200]}"
 
     async def _watch(self) -> None:
-        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        if self._ending.is_set():
+            return
         await kopf.operator(
             registry=self._registry(),
             settings=_quiet_settings(),

@@ -10,6 +10,7 @@ import pytest
 from kubernetes import client
 
 from headrace_operator.handlers import following
+from headrace_operator.handlers import session as session_module
 from headrace_operator.handlers.following import AGAIN_SECONDS, BEGIN_SECONDS, COMPARE_SECONDS, PROBE_SECONDS, Follower
 from headrace_operator.handlers.session import Session, Watched, connection_of
 from headrace_operator.kube.client import KubeFault
@@ -249,12 +250,23 @@ def test_credentials_as_kopf_takes_them() -> None:
     assert connection_of(client.Configuration()).token is None
 
 
-def test_a_session_whose_server_is_not_there_ends_in_bounded_time() -> None:
+def test_a_session_ends_at_once_and_says_why_it_ended_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "BACKOFFS", (0.01,))
     settings = client.Configuration()
     settings.host = "http://127.0.0.1:1"
-    session = Session([Watched("Node", "", "v1", "nodes")], (), lambda: settings, lambda *_: None)
-    session.end()  # not begun yet
-    session.start()
-    assert session.alive
-    session.end()
-    assert not session.alive
+
+    def session() -> Session:
+        return Session([Watched("Node", "", "v1", "nodes")], (), lambda: settings, lambda *_: None)
+
+    never = session()
+    never.end()
+    assert not never.alive
+    soon = session()
+    soon.start()
+    soon.end()
+    assert not soon.alive
+    failed = session()
+    failed.start()
+    failed._thread.join(60)
+    assert not failed.alive
+    assert "127.0.0.1" in failed.ended_by
