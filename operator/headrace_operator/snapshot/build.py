@@ -17,7 +17,7 @@ from headrace_api.table import RoutingTable
 from headrace_operator.snapshot.background import with_background
 from headrace_operator.snapshot.build_demand import World, by_frontend_and_model, source_demands
 from headrace_operator.snapshot.build_engines import engine_states
-from headrace_operator.snapshot.build_network import pair_networks
+from headrace_operator.snapshot.build_network import pair_networks, unmeasured
 from headrace_operator.snapshot.build_policies import policy_states, selected_engines
 from headrace_operator.snapshot.build_previous import previous_routes
 from headrace_operator.snapshot.clock import epoch_seconds
@@ -70,13 +70,16 @@ def build_snapshot(
     if not any(source.prompt_class for source in demand):
         edges = ()  # where nothing is told apart, edges that move must not look like news
     _name_strangers(signals, ruling, notes)
+    network = pair_networks(ruling, selected, signals.round_trips, elapsed=elapsed, notes=notes)
+    routes = previous_routes(previous, demand, edges)
+    told = (*signals.states, *unmeasured(ruling, network, routes))
     return Snapshot(
         at=at,
         engines=states,
         policies=ruling,
         demand=demand,
-        network=pair_networks(ruling, selected, signals.round_trips, elapsed=elapsed, notes=notes),
-        previous=previous_routes(previous, demand, edges),
+        network=network,
+        previous=routes,
         savings=tuple(sorted(savings, key=_saving_key)),
         shedding=tuple(sorted(set(shedding))),
         class_edges=edges,
@@ -89,7 +92,7 @@ def build_snapshot(
         drifts=tuple(
             sorted((drift for drift in signals.drifts if measurable(drift.factor)), key=lambda one: one.model)
         ),
-        states=tuple(sorted(signals.states, key=lambda state: (state.name, state.state, state.since))),
+        states=tuple(sorted(told, key=lambda state: (state.name, state.state, state.since))),
         notes=tuple(dict.fromkeys(notes)),
     )
 

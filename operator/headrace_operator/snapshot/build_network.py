@@ -13,9 +13,9 @@ from typing import Final
 from headrace_api.base import Location
 from headrace_api.policy import Frontend, Network
 from headrace_api.units import seconds
-from headrace_operator.snapshot.model import EngineState, Origin, PairNetwork, PolicyState
+from headrace_operator.snapshot.model import EngineState, Origin, PairNetwork, PolicyState, PreviousRoute
 from headrace_operator.snapshot.readings import Ladder, usable
-from headrace_operator.snapshot.signals import Reading, RoundTripSignal
+from headrace_operator.snapshot.signals import Reading, RoundTripSignal, SignalStatus
 
 SAME_ZONE_SECONDS: Final = 0.0005
 SAME_REGION_SECONDS: Final = 0.001
@@ -85,6 +85,24 @@ def pair_networks(
             first = ", ".join(sorted(missing)[:3])
             notes.append(f"{policy.id}: no round trip measured for {len(missing)} pairs ({first}); declared ones hold")
     return tuple(sorted(pairs, key=lambda pair: (pair.policy, pair.frontend, pair.engine)))
+
+
+def unmeasured(
+    policies: Iterable[PolicyState], network: Iterable[PairNetwork], previous: Iterable[PreviousRoute]
+) -> tuple[SignalStatus, ...]:
+    """Pairs that are to be measured, carry traffic by the last table, and are not measured: their declared value holds.
+
+    Those without traffic may be in no table, and nobody connects there.
+    """
+    asked = {policy.id for policy in policies if policy.spec.network.measured}
+    carrying = {(route.policy, route.frontend, route.engine) for route in previous if route.weight > 0}
+    return tuple(
+        SignalStatus(name=f"round trip {pair.policy} {pair.frontend} {pair.engine}", state="Unknown")
+        for pair in network
+        if pair.policy in asked
+        and pair.origin in ("Declared", "Default")
+        and (pair.policy, pair.frontend, pair.engine) in carrying
+    )
 
 
 def _pair(

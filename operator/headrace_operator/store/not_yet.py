@@ -27,14 +27,6 @@ class NotYet:
 NOT_YET: Final = (
     NotYet("InferenceEngine", ("spec", "endpoints", "tls", "caFrom"), "the system's certificate authorities decide"),
     NotYet("InferenceEngine", ("spec", "endpoints", "auth"), "the client's own Authorization header is passed on"),
-    NotYet("InferenceEngine", ("spec", "metrics", "source"), "the engine's own metrics pages are read"),
-    NotYet("InferenceEngine", ("spec", "metrics", "selector"), "the engine's own metrics pages are read"),
-    NotYet(
-        "InferenceEngine",
-        ("spec", "runtime"),
-        "its metrics are not read, declared values hold",
-        values=("TGI", "TensorRTLLM", "Custom"),
-    ),
     NotYet(
         "RoutingPolicy",
         ("spec", "strategy", "type"),
@@ -47,7 +39,6 @@ NOT_YET: Final = (
         "the table is written beside the others",
         except_values=("local",),
     ),
-    NotYet("RoutingPolicy", ("spec", "network", "measured"), "declared round trips hold", values=(True,)),
     NotYet("RoutingPolicy", ("spec", "staleness", "widenAfter"), "the last weights are kept"),
     NotYet(
         "RoutingPolicy",

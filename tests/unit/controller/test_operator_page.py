@@ -49,6 +49,8 @@ def keys(kind: type[ConfigStruct], at: str = "") -> Iterator[tuple[str, str]]:
         path = f"{at}{field.encode_name}"
         nested = _struct(hints[field.name])
         if nested is not None and not _is_list(hints[field.name]):
+            if nested in get_args(hints[field.name]):  # a part that may be left out
+                yield path, _default(field)
             yield from keys(nested, f"{path}.")
             continue
         yield path, _default(field)
@@ -62,14 +64,16 @@ def _struct(hint: Any) -> type[ConfigStruct] | None:
 
 
 def _is_list(hint: Any) -> bool:
-    return not isinstance(hint, type)
+    return not isinstance(hint, type) and _struct(hint) not in get_args(hint)
 
 
 def _default(field: Any) -> str:
     if field.required:
         return "required"
-    if field.default == ():
+    if field.default in ((), None) or field.default_factory is dict:
         return "none"
+    if isinstance(field.default, tuple):
+        return f"`{', '.join(field.default)}`"
     return f"`{str(field.default).lower() if isinstance(field.default, bool) else field.default}`"
 
 

@@ -125,6 +125,26 @@ def test_a_hold_ends_when_the_engines_are_back() -> None:
     assert ticks.condition("SignalsFresh")[1] == "NotMeasured"
 
 
+def test_replicas_that_somebody_else_saw_go_count_at_once() -> None:
+    """A Deployment scaled down on purpose, seen in its endpoints and by the routers, is no mass loss."""
+    ticks = Ticks()
+    fleet = [engine("a", 20, region="r1"), engine("b", 20, region="r2")]
+
+    def ready(a: float, *, agreed: bool) -> Signals:
+        engines = (
+            measured("a", ready_replicas=Reading(value=a), loss_agreed=agreed),
+            measured("b", ready_replicas=Reading(value=1)),
+        )
+        return Signals(engines=engines)
+
+    ticks.tick(fleet, [one()], ready(6, agreed=True))
+    ticks.tick(fleet, [one()], ready(1, agreed=False))
+    assert ticks.condition("SignalsFresh") == ("False", "MassLoss")
+    ticks.tick(fleet, [one()], ready(0, agreed=True))
+    assert ticks.condition("SignalsFresh")[1] != "MassLoss"
+    assert ticks.weights("fe") == {"b": 10_000}
+
+
 def test_a_hold_ends_when_somebody_else_saw_it() -> None:
     ticks = Ticks()
     two = three()[:2]

@@ -9,7 +9,8 @@ import pytest
 
 from headrace_api.base import Location
 from headrace_api.policy import Network, RoundTrip
-from headrace_operator.snapshot.build_network import RoundTrips
+from headrace_operator.snapshot.build_network import RoundTrips, unmeasured
+from headrace_operator.snapshot.model import PreviousRoute
 from headrace_operator.snapshot.signals import Reading, RoundTripSignal, Signals
 from support.world import engine, frontend, policy, snapshot
 
@@ -92,3 +93,19 @@ def test_every_front_end_of_every_policy_has_its_pairs() -> None:
         ("ns/q", "fe-3", "ns/a"),
         ("ns/q", "fe-3", "ns/b"),
     ]
+
+
+def test_pairs_with_traffic_that_nobody_measures_are_named() -> None:
+    engines = [engine(name, 10, region="r2") for name in "abc"]
+    rules = [policy("p", [frontend("fe", 5)], network={"measured": True}), policy("q", [frontend("fe", 5)])]
+    trips = (RoundTripSignal(frontend="fe", engine="ns/a", seconds=Reading(value=0.01)),)
+    world = snapshot(engines, rules, Signals(round_trips=trips))
+    routes = [
+        PreviousRoute(policy=f"ns/{name}", frontend="fe", model="m", prompt_class=0, engine=f"ns/{to}", weight=weight)
+        for name in "pq"
+        for to, weight in (("a", 0.5), ("b", 0.5), ("c", 0.0))
+    ]
+    assert [state.name for state in unmeasured(world.policies, world.network, routes)] == ["round trip ns/p fe ns/b"]
+    by_engine = {pair.engine: pair for pair in world.network if pair.policy == "ns/p"}
+    assert (by_engine["ns/a"].round_trip, by_engine["ns/a"].origin) == (0.01, "Measured")
+    assert by_engine["ns/b"].origin == "Default"
