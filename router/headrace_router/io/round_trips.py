@@ -74,31 +74,33 @@ class RoundTrips:
         return found
 
     def due(self) -> list[str]:
-        """Engines to be asked now: those of tables that want it, each about once a minute."""
+        """Engines to be asked now, and so not again for a minute: those of tables that want it."""
         policies = (policy.table for policy in self._selector.view.policies if policy.table.measure_round_trips)
         wanted = {engine.id for table in policies for engine in table.engines}
+        now = self._clock()
         if wanted != self._engines.keys():
-            now = self._clock()
             self._engines = {
                 name: self._engines.get(name) or _Engine(now + FIRST_WITHIN * self._chance()) for name in sorted(wanted)
             }
-        now = self._clock()
-        running = sum(engine.asking for engine in self._engines.values())
+        places = AT_ONCE - sum(engine.asking for engine in self._engines.values())
         ready = [name for name, engine in self._engines.items() if engine.due <= now and not engine.asking]
-        return ready[: max(0, AT_ONCE - running)]
+        for name in ready[: max(0, places)]:
+            engine = self._engines[name]
+            engine.asking = True
+            engine.due = now + EVERY + SPREAD * self._chance()
+        return ready[: max(0, places)]
 
     async def run(self) -> None:
         """Measure until cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
                 for name in self.due():
-                    engine = self._engines[name]
-                    engine.asking = True
-                    engine.due = self._clock() + EVERY + SPREAD * self._chance()
-                    group.create_task(self._ask(name, engine), name=f"round trip {name}")
+                    group.create_task(self.measure(name), name=f"round trip {name}")
                 await asyncio.sleep(LOOK)
 
-    async def _ask(self, name: str, engine: _Engine) -> None:
+    async def measure(self, name: str) -> None:
+        """Connect once to one of an engine's addresses, by chance."""
+        engine = self._engines[name]
         try:
             known = self._selector.view.engines.get(name)
             endpoints = known.endpoints if known is not None else ()
