@@ -95,7 +95,7 @@ def test_every_metric() -> None:
     known = {}
     for collector in (
         *(made.ticks, made.tick_seconds, made.solve_seconds, made.loop_age, made.reads, made.signal_age),
-        *(made.weights, made.published, made.faults),
+        *(made.weights, made.published, made.faults, made.leading, made.term, made.watch_age),
     ):
         (family,) = collector.describe()
         name = f"{family.name}_total" if family.type == "counter" else family.name
