@@ -24,6 +24,9 @@ OTHER_WORDS = {
     *("Active", "ConfigMap", "Enforce", "Event", "Failed", "False", "Feedback", "InferenceEngine", "List", "Measured"),
     *("Nearest", "Optimized", "Retain", "RoundRobin", "RoutingPolicy", "Rule", "StateIdentity", "Static"),
     *("StoredStatus", "True", "Warning"),
+    # Names of Kubernetes' and of our own that are no reasons, and faults of calls that become one.
+    *("ClusterPublisher", "Delete", "EventNote", "EventsFile", "Kind", "KubeconfigRefused", "Lease", "Replaced"),
+    *("StandalonePublisher", "TermBehind"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -18,13 +19,14 @@ from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.serve import loop_health, served
 from headrace_operator.controller.takeover import remembered, shedding_policies
 from headrace_operator.decision.memory import Memory
+from headrace_operator.kube.client import NotLeading
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.scrape import Scraper
 from headrace_operator.loader.source import ScrapeSettings
 from headrace_operator.publisher.standalone import StandalonePublisher
 from headrace_operator.publisher.state import StateIdentity
 from headrace_operator.snapshot.signals import SignalStatus
-from headrace_operator.store.resources import Resources
+from headrace_operator.store.resources import ResourceName, Resources
 from support.engine_manifests import engine, policy
 
 GOOD = Resources(engines=(engine("a"), engine("b")), policies=(policy(),), complete=True)
@@ -35,13 +37,12 @@ class Store:
 
     def __init__(self) -> None:
         self.failure: Exception | None = None
-        self.looks = 0
+        self.given = GOOD
 
     def look(self, *, thorough: bool) -> Resources:
-        self.looks += 1
         if self.failure is not None:
             raise self.failure
-        return GOOD
+        return self.given
 
 
 class Operator:
@@ -118,6 +119,50 @@ async def test_a_wrong_edit_of_the_configuration_is_told_and_changes_nothing(
     await operator.source.close()
     assert any("tick: 'never'" in line for line in said)
     assert "the configuration changed" in said
+
+
+async def test_rounds_of_one_that_does_not_lead_end_without_a_word(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A Lease that can't be renewed holds writes back; nothing of the decision counts as done."""
+    operator = Operator(tmp_path)
+    caplog.set_level(logging.INFO)
+    leading = False
+    publish = operator.publisher.publish
+
+    def guarded(*arguments: Any) -> Any:
+        if not leading:
+            raise NotLeading("PATCH /x: not the leader any more; nothing is written")
+        return publish(*arguments)
+
+    operator.publisher.publish = guarded  # type: ignore[method-assign]
+    assert not await operator.controller.once()
+    assert not await operator.controller.once()
+    said = [record for record in caplog.records if "not the leader" in record.getMessage()]
+    assert [(record.levelno, record.exc_info) for record in said] == [(logging.INFO, None)]
+    leading = True
+    assert await operator.controller.once()
+    assert len(operator.publisher.tables.tables()) == 2
+    await operator.source.close()
+
+
+async def test_tables_of_a_policy_that_is_refused_stay(tmp_path: Path) -> None:
+    """After a restart a refused policy has no last valid spec: it is missing, and not deleted (case CRD-01).
+
+    https://github.com/apache/flink-kubernetes-operator/pull/196
+    """
+    operator = Operator(tmp_path)
+    assert await operator.controller.once()
+    refused = {ResourceName("RoutingPolicy", "inf/chat"): "spec.models: is missing"}
+    operator.store.given = Resources(engines=GOOD.engines, refused=refused, complete=True)
+    for _ in range(3):
+        assert await operator.controller.once()
+    assert len(operator.publisher.tables.tables()) == 2
+    operator.store.given = Resources(engines=GOOD.engines, complete=True)
+    for _ in range(3):
+        assert await operator.controller.once()
+    assert operator.publisher.tables.tables() == ()
+    await operator.source.close()
 
 
 async def test_once_that_fails_says_so(tmp_path: Path) -> None:
