@@ -25,7 +25,17 @@ OTHER_WORDS = {
     *("Nearest", "Optimized", "Retain", "RoundRobin", "RoutingPolicy", "Rule", "StateIdentity", "Static"),
     *("StoredStatus", "True", "Warning"),
     # Names of Kubernetes' and of our own that are no reasons, and faults of calls that become one.
-    *("ClusterPublisher", "Delete", "EventNote", "EventsFile", "Kind", "KubeconfigRefused", "Lease", "Replaced"),
+    *(
+        "ClusterPublisher",
+        "Delete",
+        "EventNote",
+        "EventsFile",
+        "Kind",
+        "KubeconfigRefused",
+        "Lease",
+        "RecordFiles",
+        "Replaced",
+    ),
     *("StandalonePublisher", "TermBehind"),
 }
 
