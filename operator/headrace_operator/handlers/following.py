@@ -241,12 +241,17 @@ class Follower:
     def _say(self, what: str, fault: KubeFault) -> None:
         if self._told.get(what) != fault.message:
             self._told[what] = fault.message
-            right = "; right would be a role that may get, list and watch it" if fault.forbidden else ""
-            log.warning("%s can't be read: %s%s", what, fault.message, right)
+            log.warning("%s can't be read: %s%s", what, fault.message, _right(fault))
 
     def _settled(self, what: str) -> None:
         if self._told.pop(what, None) is not None:
             log.info("%s can be read again", what)
+
+
+def _right(fault: KubeFault) -> str:
+    if fault.forbidden:
+        return "; right would be a role that may get, list and watch it"
+    return "; right would be its CRD, installed" if fault.missing else ""
 
 
 def _lowest(one: str, other: str) -> str:

@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace_api.base import GROUP, Metadata
-from headrace_api.names import ANNOTATION_GIT_REVISION
 from headrace_operator.store.faults import field_name
 from headrace_operator.store.manifests import KINDS, own_faults, without_nulls
 from headrace_operator.store.resources import Resource
@@ -49,20 +48,25 @@ def read_object(kind: str, value: Mapping[str, Any]) -> Admitted:
 
 
 def read_books(value: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of an object's metadata that tells who edited it, cut to what ``editor_of`` reads."""
+    """The part of an object's metadata that tells whether and by whom it was edited."""
     metadata = value.get("metadata")
     given = metadata if isinstance(metadata, Mapping) else {}
-    annotations, managed = given.get("annotations"), given.get("managedFields")
-    revision = annotations.get(ANNOTATION_GIT_REVISION) if isinstance(annotations, Mapping) else None
+    managed = given.get("managedFields")
     return {
-        "uid": given.get("uid"),
-        "generation": given.get("generation"),
-        "labels": given.get("labels"),
-        "annotations": {ANNOTATION_GIT_REVISION: revision},
-        "managedFields": [_entry(one) for one in managed or () if isinstance(one, dict) and not one.get("subresource")]
-        if isinstance(managed, list)
-        else [],
+        **{name: given.get(name) for name in ("uid", "generation", "labels")},
+        "annotations": _ours(given.get("annotations")),
+        "managedFields": [
+            _entry(one)
+            for one in (managed if isinstance(managed, list) else ())
+            if isinstance(one, dict) and not one.get("subresource")
+        ],
     }
+
+
+def same_edit(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Whether nothing that is read differs: each change of a spec has a generation of its own."""
+    known = isinstance(now.get("generation"), int)
+    return known and all(now[name] == before[name] for name in ("uid", "generation", "labels", "annotations"))
 
 
 def _entry(managed: dict[str, Any]) -> dict[str, Any]:
@@ -77,10 +81,16 @@ def _read_metadata(metadata: object) -> dict[str, Any]:
     """What is read of an object's metadata; what moves with every write, or is others' annotations, is no news."""
     given = metadata if isinstance(metadata, Mapping) else {}
     raw: dict[str, Any] = without_nulls({name: field for name, field in given.items() if name in _READ})
-    annotations = raw.get("annotations")
-    if isinstance(annotations, dict):
-        raw["annotations"] = {name: text for name, text in annotations.items() if name.startswith(f"{GROUP}/")}
+    if "annotations" in raw:
+        raw["annotations"] = _ours(raw["annotations"])
     return raw
+
+
+def _ours(annotations: Any) -> Any:
+    """Annotations that mean something here; what is no mapping stays, to be found fault with."""
+    if not isinstance(annotations, dict):
+        return annotations
+    return {name: text for name, text in annotations.items() if isinstance(name, str) and name.startswith(f"{GROUP}/")}
 
 
 def _metadata(raw: dict[str, Any]) -> Metadata | None:

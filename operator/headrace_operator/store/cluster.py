@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 from typing import Any, Final, Literal, get_args
 
@@ -20,7 +20,7 @@ from headrace_api.endpoint_slices import Endpoint, read_endpoints
 from headrace_api.engine import InferenceEngine
 from headrace_api.policy import RoutingPolicy
 from headrace_operator.kube.editor import editor_of
-from headrace_operator.store.admitted import read_books, read_object
+from headrace_operator.store.admitted import read_books, read_object, same_edit
 from headrace_operator.store.cluster_index import Compared, Key, KindIndex
 from headrace_operator.store.cluster_services import Backed, Backing
 from headrace_operator.store.resources import Resource, ResourceName, Resources, service_key
@@ -253,8 +253,10 @@ def _moved(engine: InferenceEngine, last: InferenceEngine) -> InferenceEngine:
 
 def _reader(kind: str) -> Callable[[Json, _Entry | None], _Entry]:
     def read(item: Json, last: _Entry | None) -> _Entry:
-        admitted = read_object(kind, item)
         books = read_books(item)
+        if last is not None and same_edit(books, last.books):
+            return replace(last, books=books)
+        admitted = read_object(kind, item)
         editor = editor_of(books, last.books, last.editor) if last is not None else editor_of(books)
         metadata = admitted.metadata and msgspec.structs.replace(admitted.metadata, editor=editor)
         resource = admitted.resource or (last.resource if last is not None else None)
