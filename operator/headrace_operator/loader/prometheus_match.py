@@ -156,10 +156,16 @@ class Index:
             if name in self._names_of(target)
         ]
 
-    def router_of(self, labels: Mapping[str, str]) -> RouterTarget | None:
-        """The router that a series of a front-end whose routers are found by the source comes from."""
-        target = self.frontends.get(own_labels(labels).get("frontend", ""))
-        return None if target is None else replace(target, url=labels.get("instance", ""))
+    def routers_of(self, series: Iterable[RangeSeries]) -> dict[tuple[str, str], RouterTarget]:
+        """Routers that the source finds, by (job, instance): some of their series say the front-end, all are theirs."""
+        found: dict[tuple[str, str], RouterTarget] = {}
+        for one in series if self.frontends else ():
+            if one.metric.get("__name__") in ROUTER_NAMES:
+                target = self.frontends.get(own_labels(one.metric).get("frontend", ""))
+                if target is not None:
+                    key = (one.metric.get("job", ""), one.metric.get("instance", ""))
+                    found[key] = replace(target, url=key[1])
+        return found
 
 
 def _host(instance: str) -> str:
@@ -179,10 +185,11 @@ def _other_pod(target: PageTarget, labels: Mapping[str, str]) -> bool:
 
 
 def assign(
-    index: Index, ups: Ups, series: Iterable[RangeSeries], replica_labels: Sequence[str]
+    index: Index, ups: Ups, series: Sequence[RangeSeries], replica_labels: Sequence[str]
 ) -> dict[PageTarget, dict[Origin, Found]]:
     """All series by the target and the origin that they are of."""
     found: dict[PageTarget, dict[Origin, Found]] = {}
+    routers = index.routers_of(series)
     places: dict[tuple[str, str, str, str], list[tuple[PageTarget, bool]]] = {}
     for one in series:
         name = one.metric.get("__name__", "")
@@ -195,7 +202,10 @@ def assign(
         if place not in places:
             places[place] = index.at_place(one.metric)
         origin = Origin(*key, tuple(one.metric.pop(label, "") for label in replica_labels))
-        for target, exact in _claimants(index, places[place], name, one.metric):
+        claims = _claimants(index, places[place], name, one.metric)
+        if key in routers and name in ROUTER_NAMES:
+            claims.append((routers[key], True))
+        for target, exact in claims:
             entry = found.setdefault(target, {}).setdefault(origin, Found(exact=exact))
             entry.add(name, one)
     return found
@@ -205,9 +215,7 @@ def _claimants(
     index: Index, placed: Sequence[tuple[PageTarget, bool]], name: str, labels: Mapping[str, str]
 ) -> list[tuple[PageTarget, bool]]:
     claims = [(target, exact) for target, exact in placed if index.wanted(target, name, labels)]
-    claims += [(target, True) for target in index.selected(name, labels)]
-    router = index.router_of(labels) if index.frontends and name in ROUTER_NAMES else None
-    return claims if router is None else [*claims, (router, True)]
+    return claims + [(target, True) for target in index.selected(name, labels)]
 
 
 def choose(found: Mapping[Origin, Found], last: Origin | None, patience: float) -> Origin:

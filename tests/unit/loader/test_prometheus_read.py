@@ -221,6 +221,20 @@ def test_labels_that_scraping_renamed() -> None:
     assert [(key.policy, value) for key, value in counts.offered.items()] == [("inf/chat", 70.0)]
 
 
+def test_all_series_of_a_router_that_is_found() -> None:
+    """Only some of a router's series name its front-end; which engines it can't reach is said without."""
+    at = {"job": "r", "instance": "10.0.0.8:9090"}
+    found = Source(RouterTarget("fe", "", "s")).round(
+        series("headrace_ejected_endpoints", (1095.0, 1), **at, engine="inf/a"),
+        series("headrace_table_revision", (1095.0, 7), **at, frontend="fe"),
+        series("headrace_ejected_endpoints", (1095.0, 1), job="r", instance="other:1", engine="inf/b"),
+    )
+    (sample,) = found["fe 10.0.0.8:9090"]
+    assert sample.counts is not None
+    assert sample.counts.ejected == {"inf/a": 1.0}
+    assert len(found) == 1
+
+
 class TestFoundBySelector:
     """Engines in other clusters: the selector finds their replicas, which come and go."""
 
