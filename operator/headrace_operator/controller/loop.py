@@ -332,7 +332,7 @@ class Controller:
 
     def _signal_views(self) -> dict[str, SignalView]:
         return {
-            name: SignalView(view.state, self._loader.engine_since(name), view.problems)
+            name: SignalView(view.state, self._loader.engine_since(name), view.problems, view.counted)
             for name, view in self._loader.views.items()
         }
 

@@ -56,7 +56,8 @@ class EngineRules:
 class EngineView:
     """One engine now: its signal, the ladder's state since when, and what its pages said that is wrong.
 
-    source: the metric source that it is read from; empty: its own pages.
+    source: the metric source that it is read from; empty: its own pages. counted: what its replicas are, where they are
+    neither declared nor the urls that answer.
     """
 
     signal: EngineSignal
@@ -65,6 +66,7 @@ class EngineView:
     state_since: float
     problems: tuple[str, ...]
     source: str = ""
+    counted: str = ""
 
 
 class EngineTrackers:
@@ -353,7 +355,17 @@ class EngineTrackers:
             staleness=None if factor >= 1.0 else Factor(value=factor, reason=f"its metrics are {rung.state.lower()}"),
         )
         problems = {engine.problem, *(replica.problem for replica in engine.replicas.values())} - {""}
-        return EngineView(signal, seen, rung.state, engine.rung_since, tuple(sorted(problems)), engine.source)
+        return EngineView(
+            signal, seen, rung.state, engine.rung_since, tuple(sorted(problems)), engine.source, _counted(engine)
+        )
+
+
+def _counted(engine: Engine) -> str:
+    if engine.pooled:
+        return "ready endpoints of its Service"
+    by_metrics = engine.spec.endpoints.replicas is None and engine.spec.endpoints.replicas_from == "Metrics"
+    known = any(replica.up is not None for replica in engine.replicas.values())
+    return f"up in metric source {engine.source}" if engine.source and by_metrics and known else ""
 
 
 def _stepped(old: float | None, new: float | None, step: float) -> float | None:

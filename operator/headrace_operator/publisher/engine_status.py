@@ -31,11 +31,15 @@ PROBLEMS: Final = 8
 
 
 class SignalView(NamedTuple):
-    """How well an engine is seen: the ladder's state, since when (RFC 3339), and what its pages said that is wrong."""
+    """How well an engine is seen: the ladder's state, since when (RFC 3339), and what its pages said that is wrong.
+
+    counted: what its measured replicas are; empty where they are as declared.
+    """
 
     state: str
     since: str
     problems: tuple[str, ...] = ()
+    counted: str = ""
 
 
 def engine_status(
@@ -67,7 +71,7 @@ def engine_status(
         ),
         models=clip(", ".join(_models(engine)), MAX_WEIGHT_TEXT),
         ready_replicas=int(state.ready) if state.alive else 0,
-        replicas_from=_replicas_from(engine, state),
+        replicas_from=_replicas_from(engine, state, view),
         penalty=clip(f"x{state.penalty.value:g}", MAX_FIGURE) if state.penalty.value < 1 else "",
         why=tuple(clip(sentence, MAX_WHY_TEXT) for sentence in _why(state, view if said else None)),
         signals=tuple(clip(signal, MAX_SIGNAL_TEXT) for signal in signals),
@@ -145,8 +149,10 @@ def _models(engine: InferenceEngine) -> list[str]:
     return [f"{model.name} +{len(model.adapters)}" if model.adapters else model.name for model in engine.spec.models]
 
 
-def _replicas_from(engine: InferenceEngine, state: EngineState) -> str:
+def _replicas_from(engine: InferenceEngine, state: EngineState, view: SignalView | None) -> str:
     ends = engine.spec.endpoints
+    if view is not None and view.counted:
+        return view.counted
     if state.ready_origin in ("Measured", "Held"):
         return "urls that answer" if ends.replicas is None else "declared, less urls that refuse"
     if ends.replicas is not None:

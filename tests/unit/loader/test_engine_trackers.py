@@ -362,3 +362,66 @@ def test_nothing_to_expect() -> None:
     assert utilization(spec.capacity.per_replica, 0.0, FIGURES) is None
     assert measured(spec, 1.0, EngineFigures()).tbot_ratio is None
     assert reference_rate(spec) == 1.0
+
+
+class TestOfAMetricSource:
+    """Engines behind urls that a metric source knows: counted by what is up, dead only by two words."""
+
+    def trackers(self, **endpoints: Any) -> EngineTrackers:
+        trackers = EngineTrackers(RULES)
+        ends = {"urls": ["http://far:1"], "replicasFrom": "Metrics"} | endpoints
+        spec = engine("a", endpoints=ends, metrics={"selector": {"job": "j"}})
+        trackers.retarget([spec], {}, {}, {"inf/a": "s"})
+        return trackers
+
+    def seen(self, trackers: EngineTrackers, at: float, **outcomes: Outcome) -> None:
+        samples = [
+            TargetSample(
+                EngineTarget("inf/a", url, {}, frozenset({"m"}), "s", "", (("job", "j"),)),
+                at,
+                outcome,
+                {"running": 1.0} if outcome == "Read" else {},
+                problem="" if outcome == "Read" else "up is 0",
+            )
+            for url, outcome in outcomes.items()
+        ]
+        trackers.observe(samples)
+
+    def ready(self, trackers: EngineTrackers, at: float, ejected: dict[str, bool] | None = None) -> float | None:
+        signal = trackers.views(at, ejected)["inf/a"].signal
+        return None if signal.ready_replicas is None else signal.ready_replicas.value
+
+    def test_replicas_are_what_is_up(self) -> None:
+        trackers = self.trackers()
+        assert self.ready(trackers, 0.0) is None
+        self.seen(trackers, 1.0, x="Read", y="Read", z="Read")
+        assert self.ready(trackers, 1.0) == 3.0
+        self.seen(trackers, 2.0, x="Read", y="Down", z="Gone")
+        assert self.ready(trackers, 2.0) == 1.0
+        assert trackers.views(2.0, None)["inf/a"].counted == "up in metric source s"
+
+    def test_a_number_wins_over_what_is_up(self) -> None:
+        trackers = self.trackers(replicas=9)
+        self.seen(trackers, 1.0, x="Read", y="Down")
+        assert self.ready(trackers, 1.0) is None  # as declared
+        assert trackers.views(1.0, None)["inf/a"].counted == ""
+
+    @pytest.mark.parametrize(
+        ("ejected", "alive"), [(None, None), ({}, None), ({"inf/b": True}, None), ({"inf/a": True}, False)]
+    )
+    def test_down_is_dead_only_with_the_routers_word(self, ejected: dict[str, bool] | None, alive: bool | None) -> None:
+        trackers = self.trackers()
+        self.seen(trackers, 1.0, x="Down")
+        assert trackers.views(1.0, ejected)["inf/a"].signal.alive is alive
+
+    def test_back_with_the_first_page(self) -> None:
+        trackers = self.trackers()
+        self.seen(trackers, 1.0, x="Down")
+        assert trackers.views(1.0, {"inf/a": True})["inf/a"].signal.alive is False
+        self.seen(trackers, 2.0, x="Read")
+        assert trackers.views(2.0, {"inf/a": True})["inf/a"].signal.alive is True
+
+    def test_samples_of_another_source_are_not_its_own(self) -> None:
+        trackers = self.trackers()
+        trackers.observe([sample("a", 1.0, url="http://far:1", running=5.0)])
+        assert trackers.views(1.0, None)["inf/a"].signal.running is None

@@ -63,6 +63,7 @@ def test_ready_endpoints_are_the_replicas() -> None:
     world = World()
     world.see(pod(1), pod(2), pod(3, ready=False), pod(4, ready=False, terminating=True))
     assert ready(world.signal()) == 2.0
+    assert world.loader.views["inf/a"].counted == "ready endpoints of its Service"
     assert [target.url for target in world.found if isinstance(target, EngineTarget)] == [
         "http://10.0.0.1:8000",
         "http://10.0.0.2:8000",

@@ -174,6 +174,8 @@ def test_models_and_replicas_in_words() -> None:
     measured = state_of(ready_origin="Measured")
     assert engine_status(counted, 1, measured, FRESH, None, at=AT).replicas_from == "declared, less urls that refuse"
     assert engine_status(engine("a"), 1, measured, FRESH, None, at=AT).replicas_from == "urls that answer"
+    pods = FRESH._replace(counted="ready endpoints of its Service")
+    assert engine_status(engine("a"), 1, measured, pods, None, at=AT).replicas_from == pods.counted
 
 
 # Events
