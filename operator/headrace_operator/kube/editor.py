@@ -11,6 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
 
 from headrace_api.base import MAX_EDITOR
 from headrace_api.names import ANNOTATION_GIT_REVISION
@@ -34,8 +37,19 @@ MANAGERS: Final = {
 }
 KUBECTL: Final = "kubectl-"
 FROM_GIT: Final = frozenset({"Argo CD", "Flux"})
+_REVISION: Final = f"f:{ANNOTATION_GIT_REVISION}"
 # Made by the API server for fields that were there before it kept books.
 NOBODY: Final = "before-first-apply"
+
+
+def cut_entry(managed: Mapping[str, Any]) -> dict[str, Any]:
+    """A writer's entry of managedFields without the lists of its fields, for those who keep many: it reads the same."""
+    fields = managed.get("fieldsV1")
+    spec = fields.get("f:spec") if isinstance(fields, dict) else None
+    kept: dict[str, Any] = {"f:spec": {str(crc32(msgspec.json.encode(spec))): {}}} if spec else {}
+    if _owns_revision(fields):
+        kept["f:metadata"] = {"f:annotations": {_REVISION: {}}}
+    return {**{name: managed.get(name) for name in ("manager", "operation", "time")}, "fieldsV1": kept}
 
 
 class _Entry(NamedTuple):
@@ -85,6 +99,12 @@ def _entries(metadata: Mapping[str, Any]) -> dict[tuple[str, str], _Entry]:
     return found
 
 
+def _owns_revision(fields: Any) -> bool:
+    metadata = fields.get("f:metadata") if isinstance(fields, dict) else None
+    annotations = metadata.get("f:annotations") if isinstance(metadata, dict) else None
+    return isinstance(annotations, dict) and _REVISION in annotations
+
+
 def _of_spec(entry: _Entry) -> bool:
     return isinstance(entry.fields, dict) and bool(entry.fields.get("f:spec"))
 
@@ -94,7 +114,8 @@ def _words(entry: _Entry, metadata: Mapping[str, Any]) -> str:
     manager = _printable(entry.manager)
     spoken = manager.replace(KUBECTL, "kubectl ", 1) if manager.startswith(KUBECTL) else manager
     name = clip(MANAGERS.get(manager, spoken), MAX_NAME)
-    revision = _revision(metadata) if name in FROM_GIT else ""
+    # One that another writer left says nothing of this one's edit.
+    revision = _revision(metadata) if name in FROM_GIT and _owns_revision(entry.fields) else ""
     return clip(f"{name} at {revision}" if revision else name, MAX_EDITOR)
 
 

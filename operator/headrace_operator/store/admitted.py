@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from headrace_api.base import GROUP, Metadata
+from headrace_operator.kube.editor import cut_entry
 from headrace_operator.store.faults import field_name
 from headrace_operator.store.manifests import KINDS, own_faults, without_nulls
 from headrace_operator.store.resources import Resource
@@ -56,7 +57,7 @@ def read_books(value: Mapping[str, Any]) -> dict[str, Any]:
         **{name: given.get(name) for name in ("uid", "generation", "labels")},
         "annotations": _ours(given.get("annotations")),
         "managedFields": [
-            _entry(one)
+            cut_entry(one)
             for one in (managed if isinstance(managed, list) else ())
             if isinstance(one, dict) and not one.get("subresource")
         ],
@@ -67,14 +68,6 @@ def same_edit(now: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Whether nothing that is read differs: each change of a spec has a generation of its own."""
     known = isinstance(now.get("generation"), int)
     return known and all(now[name] == before[name] for name in ("uid", "generation", "labels", "annotations"))
-
-
-def _entry(managed: dict[str, Any]) -> dict[str, Any]:
-    """A writer's line without the list of its fields; only whether the spec's are among them."""
-    fields = managed.get("fieldsV1")
-    of_spec = isinstance(fields, dict) and bool(fields.get("f:spec"))
-    kept = {name: managed.get(name) for name in ("manager", "operation", "time")}
-    return {**kept, "fieldsV1": {"f:spec": {".": {}}} if of_spec else {}}
 
 
 def _read_metadata(metadata: object) -> dict[str, Any]:

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace_api.base import MAX_EDITOR
-from headrace_operator.kube.editor import editor_of
+from headrace_operator.kube.editor import cut_entry, editor_of
 
 SPEC = {"f:spec": {"f:mode": {}}}
 LABELS = {"f:metadata": {"f:labels": {"f:tier": {}}}}
+SIGNED = SPEC | {"f:metadata": {"f:annotations": {"f:headrace.dev/git-revision": {}}}}
 NOTES = {"f:metadata": {"f:annotations": {"f:headrace.dev/why": {}}}}
 
 
@@ -110,7 +111,29 @@ COMMIT = "3f2a91c0" * 5
 )
 def test_the_git_revision_is_told_where_one_was_left(revision: Any, said: str) -> None:
     annotations = {"headrace.dev/git-revision": revision}
-    assert editor_of(metadata(wrote("argocd-controller", 1), annotations=annotations)) == said
+    assert editor_of(metadata(wrote("argocd-controller", 1, SIGNED), annotations=annotations)) == said
+
+
+def test_a_revision_that_another_writer_left_is_not_this_ones() -> None:
+    annotations = {"headrace.dev/git-revision": COMMIT}
+    books = wrote("argocd-controller", 2), wrote("kubectl", 1, SIGNED)
+    assert editor_of(metadata(*books, annotations=annotations)) == "Argo CD"
+
+
+def test_entries_without_their_lists_of_fields_read_the_same() -> None:
+    both = {"f:spec": {"f:mode": {}, "f:queue": {}}}
+    annotations = {"headrace.dev/git-revision": COMMIT}
+    before = [wrote("kubectl-edit", 1, both), wrote("argocd-controller", 2, SIGNED), wrote("headrace-cli", 3, NOTES)]
+    for after in (
+        [wrote("kubectl-edit", 1), *before[1:]],
+        [*before[:1], wrote("argocd-controller", 4, SIGNED), *before[2:]],
+        before,
+    ):
+        whole = [metadata(*books, annotations=annotations) for books in (before, after)]
+        cut = [metadata(*map(cut_entry, books), annotations=annotations) for books in (before, after)]
+        assert editor_of(cut[0]) == editor_of(whole[0])
+        said = editor_of(whole[1] | {"generation": 2}, whole[0])
+        assert editor_of(cut[1] | {"generation": 2}, cut[0]) == said
 
 
 def test_a_person_is_not_credited_with_the_revision_that_a_tool_left() -> None:
