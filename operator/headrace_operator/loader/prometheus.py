@@ -159,11 +159,13 @@ class PrometheusSource:
         self, index: Index, found: Sequence[tuple[list[RangeSeries], tuple[str, ...]]], skew: float
     ) -> list[TargetSample]:
         ups = read_ups(found[0][0])
-        if ups.gap > 0:
-            slack = 2 * seconds(self.source.interval)
-            self._window = min(FIRST_WINDOW, max(LEAST_WINDOW, GAPS * ups.gap, ups.gap + slack))
         complete = not any(told for _, told in found)
         series = [one for answer, _ in found[1:] for one in answer]
+        # Of the series that are read, not of all that this Prometheus scrapes: other jobs may be slow.
+        gap = max((one.values[-1][0] - one.values[-2][0] for one in series if len(one.values) > 1), default=0.0)
+        if gap > 0:
+            slack = 2 * seconds(self.source.interval)
+            self._window = min(FIRST_WINDOW, max(LEAST_WINDOW, GAPS * gap, gap + slack))
         return self._reader.read(index, Answers(ups, series, self._clock(), skew, complete))
 
     def _clock_skew(self) -> float:

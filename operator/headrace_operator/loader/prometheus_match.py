@@ -46,11 +46,10 @@ class Found:
 
 
 class Ups(NamedTuple):
-    """What ``up`` says. states: by (job, instance), the newest value. labels: of each. gap: longest between samples."""
+    """What ``up`` says. states: by (job, instance), the newest value. labels: of each."""
 
     states: Mapping[tuple[str, str], bool]
     labels: Mapping[tuple[str, str], Mapping[str, str]]
-    gap: float
 
 
 def read_ups(series: Iterable[RangeSeries]) -> Ups:
@@ -58,17 +57,14 @@ def read_ups(series: Iterable[RangeSeries]) -> Ups:
     newest: dict[tuple[str, str], float] = {}
     states: dict[tuple[str, str], bool] = {}
     labels: dict[tuple[str, str], Mapping[str, str]] = {}
-    gap = 0.0
     for one in series:
         if not one.values:
             continue
         at, value = one.values[-1]
-        if len(one.values) > 1:
-            gap = max(gap, at - one.values[-2][0])
         key = (one.metric.get("job", ""), one.metric.get("instance", ""))
         if at > newest.get(key, float("-inf")):
             newest[key], states[key], labels[key] = at, value == "1", one.metric
-    return Ups(states, labels, gap)
+    return Ups(states, labels)
 
 
 def own_labels(metric: Mapping[str, str]) -> Mapping[str, str]:
