@@ -19,6 +19,7 @@ import pytest
 from support.checkout import ROOT
 from support.cluster import Cluster, await_true, cluster_command
 from support.largest import LARGEST
+from support.live_publisher import NAMESPACES
 
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
@@ -37,16 +38,13 @@ class Beside(Cluster):
 
 
 @pytest.fixture(scope="module")
-def near() -> Iterator[Cluster]:
-    made = Cluster("publisher")
-    made.up()
-    try:
-        for crd in CRDS:
-            made.kubectl("apply", "--server-side", f"--filename={crd}")
-        made.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
-        yield made
-    finally:
-        made.down()
+def near(bare: Cluster) -> Iterator[Cluster]:
+    """The cluster with our types; what scenarios make is removed with their namespaces."""
+    for crd in CRDS:
+        bare.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
+    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
+    yield bare
+    bare.kubectl("delete", "namespace", *NAMESPACES, "--ignore-not-found", "--timeout=120s")
 
 
 @pytest.fixture(scope="module")

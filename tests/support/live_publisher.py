@@ -34,8 +34,10 @@ from support.described import described
 from support.engine_manifests import STATUS, engine_dict, policy_dict
 from support.tables import key, places_of, table_of
 
-OPS = "ops"
+OPS = "publisher-ops"
 NAMESPACE = "inf"
+BEATS = "publisher-beats"
+NAMESPACES = (OPS, NAMESPACE, BEATS)
 GROUP = "/apis/headrace.dev/v1alpha1/namespaces/inf"
 CONFIGMAPS = "/api/v1/namespaces/inf/configmaps"
 SECONDS = 120.0
@@ -47,7 +49,7 @@ class Here:
 
     def __init__(self) -> None:
         self.api = connect("local")
-        for namespace in (OPS, NAMESPACE):
+        for namespace in NAMESPACES:
             with contextlib.suppress(KubeFault):
                 self.api.create(
                     "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
@@ -67,6 +69,7 @@ class Here:
                     term or self.term,
                     namespace=OPS,
                     holder="pod",
+                    watched=(NAMESPACE, BEATS),
                     clusters=clusters or {},
                     steady=lambda: self.now,
                 )
@@ -300,12 +303,10 @@ def events() -> Json:
 def heartbeats() -> Json:
     """A Lease in each namespace with tables, gone with the last of them."""
     here = Here()
-    with contextlib.suppress(KubeFault):
-        here.api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "beats"}})
-    lease = "/apis/coordination.k8s.io/v1/namespaces/beats/leases/headrace-heartbeat"
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{BEATS}/leases/headrace-heartbeat"
     made = here.publisher()
-    mine = TableKey("beats/chat", "fe-a")
-    made.publish([table_of(namespace="beats", term=here.term)], {mine: Place("table")})
+    mine = TableKey(f"{BEATS}/chat", "fe-a")
+    made.publish([table_of(namespace=BEATS, term=here.term)], {mine: Place("table")})
     made.beat(0.0, stamp(0))
     first = here.api.get(lease)
     assert first["spec"]["renewTime"].startswith(stamp(0)[:17])

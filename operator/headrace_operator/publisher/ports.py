@@ -79,6 +79,9 @@ class Events(Protocol):
         uids: of the resources. at: now, RFC 3339. Gives whether there was anything to tell.
         """
 
+    def send(self) -> None:
+        """Send what waits, if telling did not; waits for nothing."""
+
 
 class Records(Protocol):
     """What old decisions are explained by."""

@@ -187,7 +187,7 @@ class Publisher:
         self._uids = {key: uid for key, uid in self._uids.items() if key in keys}
 
     def tell(self, events: Iterable[EventNote], refused: Refused, at: str) -> None:
-        """Write Events; a refused edit is told once, not at every look."""
+        """Tell Events; a refused edit is told once, not at every look."""
         states = [
             EventNote(
                 kind,
@@ -202,8 +202,10 @@ class Publisher:
         self._attempt("writing Events", lambda: self._events.tell(notes, states, self._uids, at))
 
     def flush(self, steady: float, *, all_of_them: bool = False) -> int:
-        """Write the statuses that are due; gives how many."""
-        return self._statuses.flush(steady, all_of_them=all_of_them)
+        """Write the statuses that are due, then Events; gives how many statuses."""
+        written = self._statuses.flush(steady, all_of_them=all_of_them)
+        self._events.send()
+        return written
 
     def beat(self, steady: float, at: str) -> None:
         """Renew the heartbeat; a failure is logged, never more."""

@@ -86,6 +86,9 @@ class EventsFile:
         write_atomically(self._path, dump(_listed(self._events)), sync=False)
         return True
 
+    def send(self) -> None:
+        """Nothing: what was told is written."""
+
 
 class RecordFiles:
     """Records of publications, and the memory, in files below a directory."""

@@ -334,7 +334,14 @@ def test_a_newer_term_elsewhere_is_left_alone(world: World) -> None:
     first = world.publisher(term=5)
     first.publish([table_of(term=5, frontend="fe-b")], FAR)
     world.idle(first)
+    world.there.refuse = silent
     second = world.publisher(term=2)
+    world.there.refuse = lambda _: None
+    assert second.tables.barred(FAR) == {B}
+    for _ in range(2):
+        world.now += 60
+        second.tables.barred(FAR)
+        world.idle(second)
     assert second.tables.barred(FAR) == {B}
     assert second.tables.refusals[B].reason == "NewerTerm"
 
@@ -414,5 +421,6 @@ def test_a_resource_that_never_was_right_is_told(world: World) -> None:
         assert status["observedGeneration"] == 3
         found = {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
         assert found == {"Ready": ("False", "InvalidSpec"), "Stalled": ("True", "InvalidSpec")}
+    made.close()
     await_true(lambda: len(world.here.names("events")) == 2, "each is told", SOON)
     assert [world.here.get("events", name)["count"] for name in world.here.names("events")] == [1, 1]

@@ -177,7 +177,10 @@ def told(kube: FakeKube, *rounds: Any, uids: dict[StatusKey, str] = UIDS) -> Non
     """Tell in one process; each round: notes, states, at."""
     events = ClusterEvents(kube.client(), Complaints())
     for notes, states, at in rounds:
+        before = list(kube.calls)
         events.tell(notes, states, uids, at)
+        assert kube.calls == before  # nothing before it is sent
+        events.send()
         running = events._running
         if running is not None:
             running.result(SOON)
@@ -231,7 +234,8 @@ def test_an_event_that_cannot_be_written_delays_nothing(kube: FakeKube, caplog: 
     events = ClusterEvents(client, Complaints())
     with kube.hanging():
         for _ in range(3):
-            assert events.tell([note()], [], UIDS, AT) is False  # gives back at once
+            events.tell([note()], [], UIDS, AT)
+        events.send()  # gives back at once
         running = events._running
         assert running is not None
         running.result(SOON)

@@ -132,7 +132,8 @@ class ClusterPublisher(Publisher):
             remote.wait(max(0.0, deadline - time.monotonic()))
         self._tables = ClusterTables(here, {name: remote for name, (remote, _) in others.items()}, self._inventory)
         standing = max([here.newest_term(), *(remote.target.newest_term() for remote, _ in others.values())])
-        if standing >= term and here.newest_term() >= term:
+        # What stood elsewhere with an older term carries this one already.
+        if standing > term or here.newest_term() == term:
             raise TermBehind(standing)
         stood = read_statuses(local, watched)
         tables = self._tables.tables()
@@ -142,7 +143,7 @@ class ClusterPublisher(Publisher):
         super().__init__(
             StateIdentity(uid="", term=term),
             Stood(
-                faults=faults,
+                faults=(*faults, *self._left(clusters)),
                 statuses=recovered(state, stood.policies, tables),
                 engine_statuses=stood.engines,
                 revision=max((table.identity.revision for table in tables), default=0),
@@ -154,6 +155,14 @@ class ClusterPublisher(Publisher):
             heartbeat=self._beats,
             complaints=complaints,
         )
+
+    def _left(self, clusters: Mapping[str, Path]) -> list[str]:
+        """What stands in clusters that are configured no more: nobody can remove it from here."""
+        return [
+            f"cluster {name} is configured no more; {count} tables of this operator stand there"
+            for name, count in sorted(self._inventory.counts().items())
+            if name not in clusters
+        ]
 
     @property
     def retained(self) -> frozenset[TableKey]:

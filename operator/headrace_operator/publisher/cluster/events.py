@@ -50,7 +50,7 @@ class ClusterEvents:
     def tell(
         self, notes: Sequence[EventNote], states: Sequence[EventNote], uids: Mapping[StatusKey, str], at: str
     ) -> bool:
-        """Put what happened, and what is newly so, behind what waits to be told. at: now, RFC 3339."""
+        """Put what happened, and what is newly so, behind what waits for ``send``. at: now, RFC 3339."""
         news = [(note, False) for note in notes]
         news += [(state, True) for state in states if state not in self._told]
         self._told = list(states)
@@ -64,12 +64,17 @@ class ClusterEvents:
                 times = 1 + (before.times if before is not None else 0)
                 uid = uids.get(StatusKey(note.kind, note.id), "")
                 self._waiting[name] = _Waiting(note, times, uid, at, still_so and before is None)
+        return False
+
+    def send(self) -> None:
+        """Begin to write what waits, unless that is being done."""
+        with self._lock:
             if self._waiting and (self._running is None or self._running.done()):
                 self._running = self._thread.submit(self._tell_all)
-        return False
 
     def close(self, seconds: float) -> None:
         """Let what waits be told, for a while."""
+        self.send()
         with self._lock:
             running = self._running
         if running is not None:

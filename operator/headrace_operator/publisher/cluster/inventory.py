@@ -51,10 +51,10 @@ class Inventory:
         with self._lock:
             return policy in self.policies or self._entries.get(cluster, {}).get(str(spot)) == policy
 
-    def clusters(self) -> frozenset[str]:
-        """Clusters with entries."""
+    def counts(self) -> dict[str, int]:
+        """Tables by cluster, where there are any."""
         with self._lock:
-            return frozenset(name for name, entries in self._entries.items() if entries)
+            return {name: len(entries) for name, entries in self._entries.items() if entries}
 
     def enter(self, cluster: str, spots: Mapping[Spot, str]) -> None:
         """Write down what is about to be written there; nothing when it stands already.

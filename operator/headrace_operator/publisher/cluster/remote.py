@@ -187,8 +187,8 @@ class Remote:
 
     def _down(self, why: Refusal) -> None:
         with self._lock:
-            first = not self._spoken
-            # The first word stands until it is back: a status holds nothing that moves by itself.
+            first = not self._spoken or self._fault is None or self._fault.reason != why.reason
+            # A reason's first words stand until it is back: a status holds nothing that moves by itself.
             if first:
                 self._fault, self._spoken = why, True
             self._next = self._steady() + self._pause

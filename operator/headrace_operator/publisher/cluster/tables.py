@@ -94,10 +94,9 @@ class ClusterTables:
             mended = list(self.local.repair(places))
         except KubeFault:
             mended = []  # what can't be looked at now is looked at next time; writes tell what is wrong
-        for key, table in self._misplaced(places):
-            if self.publish([table], places):
-                mended.append(key)
-        self._remove_left_behind(places)
+        if self.remotes:
+            mended += map(key_of, self.publish(self._misplaced(places), places))
+            self._remove_left_behind(places)
         return tuple(mended)
 
     def remove(self, keys: Iterable[TableKey]) -> tuple[TableKey, ...]:
@@ -155,47 +154,43 @@ class ClusterTables:
             return []
         return tables
 
-    def _misplaced(self, places: Mapping[TableKey, Place]) -> list[tuple[TableKey, RoutingTable]]:
-        """Tables that stand in another cluster than they are wanted in, and not there yet."""
+    def _misplaced(self, places: Mapping[TableKey, Place]) -> list[RoutingTable]:
+        """Tables that stand in another cluster than they are wanted in, are not there yet, and could be."""
+        there = {name: set(remote.tables()) for name, remote in self.remotes.items() if remote.fault() is None}
+        there[LOCAL] = set(self.local.spots())
         found = []
         for table in self.tables():
             key = key_of(table)
             place = places.get(key)
-            if place is None or not place.publishes or place.cluster == self._standing_in(key, place.cluster):
-                continue
-            remote = self.remotes.get(place.cluster)
-            if place.cluster == LOCAL or (remote is not None and remote.fault() is None):
-                found.append((key, table))
+            if place is not None and place.publishes and key not in there.get(place.cluster, (key,)):
+                found.append(table)
         return found
 
     def _remove_left_behind(self, places: Mapping[TableKey, Place]) -> None:
-        """Remove the old copy of a table that moved to another cluster and stands there."""
-        for key, place in places.items():
-            if not place.publishes or not self._stands_in(key, place.cluster):
-                continue
-            if place.cluster != LOCAL and key in self.local.spots():
-                self.local.remove([key])
-            for name, remote in self.remotes.items():
-                if name != place.cluster and remote.fault() is None and key in remote.target.spots():
-                    remote.remove([key])
-
-    def _stands_in(self, key: TableKey, cluster: str) -> bool:
-        """Whether the table is known to stand in a cluster, and not merely on its way there."""
-        if cluster == LOCAL:
-            return key in self.local.spots()
-        remote = self.remotes.get(cluster)
-        return remote is not None and remote.idle() and key in remote.target.spots()
-
-    def _standing_in(self, key: TableKey, preferred: str) -> str:
-        """The cluster where a table stands, ``preferred`` if there among others; "" for none."""
-        found = [name for name, remote in self.remotes.items() if key in remote.tables()]
-        if key in self.local.spots():
-            found.insert(0, LOCAL)
-        return preferred if preferred in found else next(iter(found), "")
+        """Remove the old copy of a table that moved to another cluster and is known to stand there."""
+        there = {
+            name: set(remote.target.spots())
+            for name, remote in self.remotes.items()
+            if remote.fault() is None and remote.idle()
+        }
+        there[LOCAL] = set(self.local.spots())
+        wanted = {key: place.cluster for key, place in places.items() if place.publishes}
+        arrived = {key for key, cluster in wanted.items() if key in there.get(cluster, ())}
+        for cluster, standing in there.items():
+            left = sorted(key for key in standing & arrived if wanted[key] != cluster)
+            if left and cluster == LOCAL:
+                self.local.remove(left)
+            elif left:
+                self.remotes[cluster].remove(left)
 
     def _cluster_of(self, key: TableKey, places: Mapping[TableKey, Place]) -> str:
+        """Where to write a table: where it is wanted, or where it stands if it is not to move."""
         place = places.get(key)
-        return place.cluster if place is not None and place.publishes else self._standing_in(key, LOCAL) or LOCAL
+        if place is not None and place.publishes:
+            return place.cluster
+        if key in self.local.spots():
+            return LOCAL
+        return next((name for name, remote in self.remotes.items() if key in remote.target.spots()), LOCAL)
 
     def _targets(self) -> list[TableTarget]:
         return [self.local, *(remote.target for remote in self.remotes.values())]

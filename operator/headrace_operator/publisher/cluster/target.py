@@ -66,6 +66,7 @@ class TableTarget:
         self._lock = RLock()
         self._seen: dict[Spot, Seen] = {}
         self._spots: dict[TableKey, Spot] = {}
+        self._owners: dict[Spot, TableKey] = {}
         self._tables: dict[TableKey, RoutingTable] = {}
         self._placed: dict[TableKey, Place] = {}
         self._barred_until: dict[TableKey, float] = {}
@@ -94,7 +95,7 @@ class TableTarget:
             if not one.table
         ]
         with self._lock:
-            self._seen, self._spots, self._tables = seen, {}, {}
+            self._seen, self._spots, self._owners, self._tables = seen, {}, {}, {}
             for spot in sorted(seen):
                 self._adopt(spot, seen[spot])
             self._checked = self._steady()
@@ -194,7 +195,8 @@ class TableTarget:
             NotLeading: nothing may be written any more.
         """
         kept = self.retained()
-        going = [key for key in keys if key not in kept and key in self.spots()]
+        standing = self.spots()
+        going = [key for key in keys if key not in kept and key in standing]
         outcomes = self._pool.each(going, self._delete)
         for key, outcome in zip(going, outcomes, strict=True):
             if isinstance(outcome, KubeFault):
@@ -291,8 +293,8 @@ class TableTarget:
         self, key: TableKey, place: Place, spot: Spot, places: Mapping[TableKey, Place], *, leaving: bool
     ) -> Refusal | None:
         """Why another policy's table has the place: it is older, or meant to stay. leaving: it may be moving off."""
-        owner = next((other for other, one in self._spots.items() if other != key and one == spot), None)
-        if owner is None:
+        owner = self._owners.get(spot, key)
+        if owner == key:
             return None
         theirs = places.get(owner)
         if theirs is None:
@@ -327,7 +329,7 @@ class TableTarget:
     def _touched_at(self, spot: Spot, places: Mapping[TableKey, Place]) -> TableKey | None:
         """Look at one ConfigMap anew; gives whose table must be written again."""
         with self._lock:
-            key = next((one for one, at in self._spots.items() if at == spot), None)
+            key = self._owners.get(spot)
             place = None if key is None else places.get(key)
             expected = None
             if key is not None:
@@ -366,16 +368,21 @@ class TableTarget:
         old = self._tables.get(seen.key)
         if old is not None and _order(old) >= _order(seen.table):
             return
-        self._tables[seen.key], self._spots[seen.key] = seen.table, spot
+        self._owners.pop(self._spots.get(seen.key, spot), None)
+        self._tables[seen.key], self._spots[seen.key], self._owners[spot] = seen.table, spot, seen.key
         self._placed[seen.key] = Place(spot.name, self.cluster, seen.retain, next(iter(seen.owners), ""))
 
     def _stands(self, key: TableKey, table: RoutingTable, place: Place, spot: Spot, seen: Seen) -> None:
         with self._lock:
-            for other in [other for other, one in self._spots.items() if one == spot and other != key]:
+            other = self._owners.get(spot, key)
+            if other != key:
                 self._forget(other)
             old = self._spots.get(key)
+            if old is not None:
+                self._owners.pop(old, None)
             self._seen[spot] = seen
-            self._spots[key], self._tables[key], self._placed[key] = spot, table, place
+            self._spots[key], self._owners[spot] = spot, key
+            self._tables[key], self._placed[key] = table, place
             self.refusals.pop(key, None)
             self._barred_until.pop(key, None)
         if old is not None and old != spot:
@@ -384,7 +391,7 @@ class TableTarget:
     def _leave(self, spot: Spot) -> None:
         """Remove a ConfigMap that its table has moved away from; one that can't be removed now is swept later."""
         seen = self._seen.get(spot)
-        if seen is None or spot in self.spots().values():
+        if seen is None or spot in self._owners:
             return
         try:
             self._client().delete(spot.path, uid=seen.uid, resource_version=seen.version)
@@ -396,11 +403,10 @@ class TableTarget:
     def _sweep(self) -> None:
         """Remove what tables left behind when they moved."""
         with self._lock:
-            standing = set(self._spots.values())
             left = [
                 spot
                 for spot, one in self._seen.items()
-                if spot not in standing and one.table is not None and one.key in self._spots and not one.retain
+                if spot not in self._owners and one.table is not None and one.key in self._spots and not one.retain
             ]
         for spot in left:
             self._leave(spot)
@@ -410,7 +416,8 @@ class TableTarget:
         self._tables.pop(key, None)
         self._placed.pop(key, None)
         self.refusals.pop(key, None)
-        if spot is not None and spot not in self._spots.values():
+        if spot is not None:
+            self._owners.pop(spot, None)
             self._seen.pop(spot, None)
 
     def _refuse(self, key: TableKey, refusal: Refusal) -> None:
