@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -16,7 +17,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Self
 
 from support.checkout import ROOT
-from support.cluster import Cluster, await_true
+from support.cluster import Cluster, await_true, cluster_command
 
 SAMPLE = ROOT / "manifests" / "samples" / "cluster"
 SYSTEM, INFERENCE, LOAD = "headrace-system", "inference", "headrace-load"
@@ -122,6 +123,10 @@ class Stage:
             "patch", kind, name, f"--namespace={namespace}", "--type=merge", f"--patch={json.dumps(patch)}"
         )
 
+    def watch_tables(self, policy: str = "chat") -> TableWatch:
+        """Every table of a policy that stands while the ``with`` statement lasts."""
+        return TableWatch(self.cluster, policy)
+
     def audit(self) -> list[dict[str, Any]]:
         """The API server's audit log since the cluster began, oldest first."""
         return [json.loads(line) for line in self.cluster.audit().splitlines()]
@@ -138,6 +143,42 @@ def weights_of(table: Mapping[str, Any]) -> dict[str, float]:
     return {
         route["engine"].split("/")[1]: route["weight"] / WEIGHT_TOTAL for route in routes["routes"] if route["weight"]
     }
+
+
+class TableWatch(AbstractContextManager["TableWatch"]):
+    """Tables by front-end and revision, as the API server told them to a watch."""
+
+    def __init__(self, cluster: Cluster, policy: str) -> None:
+        watching = [
+            *("get", "configmaps", "--watch", "--output=json", f"--namespace={INFERENCE}"),
+            f"--selector=headrace.dev/policy={policy}",
+        ]
+        self._command = cluster_command(cluster.name, "exec", "kubectl", *watching)
+
+    def __enter__(self) -> Self:
+        self._told = tempfile.TemporaryFile("w+")
+        self._process = subprocess.Popen(self._command, stdout=self._told, stdin=subprocess.DEVNULL)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.terminate()
+        self._process.wait()
+        self._told.close()
+
+    def tables(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Front-end -> revision -> table."""
+        self._told.seek(0)
+        rest, decoder = self._told.read().lstrip(), json.JSONDecoder()
+        found: dict[str, dict[int, dict[str, Any]]] = {}
+        while rest:
+            try:
+                configmap, end = decoder.raw_decode(rest)
+            except json.JSONDecodeError:
+                break  # just being written
+            table = json.loads(configmap["data"]["table.json"])
+            found.setdefault(table["frontend"], {})[table["identity"]["revision"]] = table
+            rest = rest[end:].lstrip()
+        return found
 
 
 class Load(AbstractContextManager["Load"]):
@@ -163,6 +204,12 @@ class Load(AbstractContextManager["Load"]):
 
     def log(self) -> str:
         return self._cluster.kubectl("logs", f"job/{self._name}", f"--namespace={LOAD}", check=False).stdout
+
+    def stop(self, seconds: float = 120) -> dict[str, Any]:
+        """End it early; what it reports."""
+        term = "import os, signal; os.kill(1, signal.SIGTERM)"
+        self._cluster.kubectl("exec", f"job/{self._name}", f"--namespace={LOAD}", "--", "python", "-c", term)
+        return self.result(seconds)
 
     def result(self, seconds: float) -> dict[str, Any]:
         """Wait until it has ended; what it reports (headrace_lab.load.result.LoadResult)."""
@@ -196,7 +243,7 @@ class Load(AbstractContextManager["Load"]):
         pod = {
             "restartPolicy": "Never",
             "automountServiceAccountToken": False,
-            "terminationGracePeriodSeconds": 5,
+            "terminationGracePeriodSeconds": 30,
             "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
             "containers": [container],
         }

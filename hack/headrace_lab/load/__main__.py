@@ -1,7 +1,7 @@
 """Sends a bounded load to routers: ``python -m headrace_lab.load --to FRONTEND=URL …``; the result is one line of JSON.
 
 It stands where clients stand. Progress goes to standard error, the result to standard output, as the last line of a
-Job's log. SIGTERM ends it early, with the result so far.
+Job's log. After SIGTERM nothing more is sent; what is on its way has its time to end.
 
 Exit: 0 no request failed; 1 some did (the result names them); 2 an option is wrong.
 """
@@ -13,6 +13,7 @@ import asyncio
 import signal
 import sys
 from collections import Counter
+from itertools import takewhile
 
 import msgspec
 import uvloop
@@ -82,14 +83,15 @@ def read(arguments: argparse.Namespace) -> tuple[dict[str, str], Steady]:
 
 async def _send(urls: dict[str, str], load: Steady, model: str) -> LoadResult:
     outcomes: list[Outcome] = []
-    replay = Replay(list(build(load)), ReplayTarget(urls, model, BLOCK_TOKENS), outcomes.append)
+    stop = asyncio.Event()
+    requests = takewhile(lambda _: not stop.is_set(), build(load))
+    replay = Replay(requests, ReplayTarget(urls, model, BLOCK_TOKENS), outcomes.append)
     loop = asyncio.get_running_loop()
-    began = loop.time()
-    sending = loop.create_task(replay.run(began))
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, sending.cancel)
+        loop.add_signal_handler(number, stop.set)
+    began = loop.time()
     telling = loop.create_task(_tell(replay, outcomes, began))
-    await asyncio.gather(sending, return_exceptions=True)
+    await replay.run(began)
     telling.cancel()
     return result_of(outcomes, list(urls), loop.time() - began)
 

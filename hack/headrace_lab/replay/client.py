@@ -8,7 +8,7 @@ router. It retries nothing: what the router does not save is lost.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 import aiohttp
@@ -56,7 +56,7 @@ class Replay:
 
     def __init__(
         self,
-        requests: Sequence[Request],
+        requests: Iterable[Request],
         target: ReplayTarget,
         on_outcome: Callable[[Outcome], None],
         limits: ReplayLimits = DEFAULT_LIMITS,
