@@ -110,3 +110,35 @@ def test_a_rotated_file_gives_another_client(tmp_path: Path) -> None:
     written(tmp_path, config(user={"token": "another"}))
     assert access.client() is not first
     assert access.client().settings.get_api_key_with_prefix("authorization") == "Bearer another"
+
+
+def test_a_mounted_secret_that_the_kubelet_swaps(tmp_path: Path) -> None:
+    """Case REL-01: the kubelet swaps a link above the file, and the old file vanishes.
+
+    https://github.com/jimmidyson/configmap-reload/issues/190
+    """
+    for number in range(3):
+        (tmp_path / f"..{number}").mkdir()
+        written(tmp_path / f"..{number}", config(user={"token": f"token-{number}"}))
+    (tmp_path / "..data").symlink_to("..0")
+    (tmp_path / "kubeconfig").symlink_to("..data/kubeconfig")
+    access = RemoteAccess("far", tmp_path / "kubeconfig", lambda: True)
+    for number in range(3):
+        (tmp_path / "..tmp").symlink_to(f"..{number}")
+        (tmp_path / "..tmp").rename(tmp_path / "..data")
+        assert access.client().settings.get_api_key_with_prefix("authorization") == f"Bearer token-{number}"
+
+
+def test_a_file_that_breaks_and_is_restored(tmp_path: Path) -> None:
+    """Case REL-02: the same bytes as before the fault are right again.
+
+    https://github.com/vllm-project/production-stack/issues/659
+    """
+    access = RemoteAccess("far", written(tmp_path, config()), lambda: True)
+    access.client()
+    written(tmp_path, "current-context: [")
+    for _ in range(2):
+        with pytest.raises(KubeFault, match="not YAML"):
+            access.client()
+    written(tmp_path, config())
+    assert access.client().settings.host == "https://far.example:6443"
