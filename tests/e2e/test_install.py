@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +65,10 @@ def cluster() -> Iterator[Cluster]:
     made = Cluster("install")
     made.up()
     try:
-        load = cluster_command(made.name, "load", "operator", "router", "lab")
-        done = subprocess.run(load, capture_output=True, text=True, timeout=2400)
-        assert done.returncode == 0, done.stderr
+        # It puts helm beside kubectl, for the page's commands.
+        for command in (["exec", "helm", "version"], ["load", "operator", "router", "lab"]):
+            done = subprocess.run(cluster_command(made.name, *command), capture_output=True, text=True, timeout=2400)
+            assert done.returncode == 0, done.stderr
         yield made
     finally:
         made.down()
@@ -89,6 +91,16 @@ def typed(cluster: Cluster, folder: Path, commands: str) -> str:
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, f"{commands}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+@pytest.fixture(scope="module")
+def gaps() -> list[tuple[str, str]]:
+    """From when to when a release was gone: pods end after their roles do, and are refused what they ask meanwhile."""
+    return []
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()
 
 
 def rolled_out(cluster: Cluster, *deployments: str) -> None:
@@ -126,13 +138,14 @@ class Load:
             cluster_command(cluster.name, "exec", *command), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
 
-    def end(self) -> dict[str, Any]:
-        """Stop sending; how the requests ended."""
+    def end(self) -> tuple[int, list[str]]:
+        """Stop sending: how many requests were answered, and what became of those that were not."""
         self._process.terminate()
         told, complaints = self._process.communicate(timeout=120)
         assert told, complaints
-        result: dict[str, Any] = json.loads(told)
-        return result
+        result = json.loads(told)
+        # Those that it has just sent are its own to cut.
+        return result["counts"]["done"], [one for one in result["failures"] if "at the end of the replay" not in one]
 
     def kill(self) -> None:
         if self._process.poll() is None:
@@ -157,11 +170,11 @@ def test_helm_as_the_page_says(installed: Cluster) -> None:
     load = Load(installed, "headrace-router-fe-us-east")
     try:
         await_true(lambda: served(installed, "headrace-router-fe-us-east") > 20, "requests are answered")
-        result = load.end()
+        done, lost = load.end()
     finally:
         load.kill()
-    assert result["counts"]["failed"] == 0, result["failures"]
-    assert result["counts"]["done"] > 20
+    assert lost == []
+    assert done > 20
 
 
 SEEN_INSIDE = """
@@ -218,10 +231,10 @@ def test_the_api_takes_what_kustomize_makes(installed: Cluster, overlay: str) ->
 
 
 def test_routers_serve_while_the_operator_is_upgraded_removed_and_installed_again(
-    installed: Cluster, place: Path
+    installed: Cluster, place: Path, gaps: list[tuple[str, str]]
 ) -> None:
     """Types, resources and tables outlive the release; the next installation goes on with their revisions."""
-    before = identity(installed)
+    before, engines = identity(installed), len(installed.get("ieng", "--namespace=inference")["items"])
     uid = installed.get("rpol", "chat", "--namespace=inference")["metadata"]["uid"]
     load = Load(installed, EDGE)
     try:
@@ -231,29 +244,31 @@ def test_routers_serve_while_the_operator_is_upgraded_removed_and_installed_agai
         await_true(lambda: identity(installed)[1] > before[1], "the new pods lead")
         between = identity(installed)
 
+        began = now()
         typed(installed, place, UNINSTALL)
         operators = "--selector=app.kubernetes.io/component=operator", f"--namespace={NAMESPACE}"
         await_true(lambda: not installed.get("pods", *operators)["items"], "the operator is gone")
         assert installed.get("rpol", "chat", "--namespace=inference")["metadata"]["uid"] == uid
-        assert len(installed.get("ieng", "--namespace=inference")["items"]) == 4
+        assert len(installed.get("ieng", "--namespace=inference")["items"]) == engines
         assert identity(installed) == between
 
         typed(installed, place, HELM)
+        gaps.append((began, now()))
         await_true(lambda: identity(installed)[1] > between[1], "the operator leads again")
         policy_ready(installed)
-        result = load.end()
+        done, lost = load.end()
     finally:
         load.kill()
     after = identity(installed)
     assert before[0] == between[0] == after[0] == uid
     assert before[2] <= between[2] <= after[2]
-    assert result["counts"]["failed"] == 0, result["failures"]
-    assert result["counts"]["done"] > 50
+    assert lost == []
+    assert done > 50
 
 
-def test_kustomize_as_the_page_says(installed: Cluster, place: Path) -> None:
+def test_kustomize_as_the_page_says(installed: Cluster, place: Path, gaps: list[tuple[str, str]]) -> None:
     """With images of our own, as the page tells; over what a Helm release left, which goes on."""
-    before = identity(installed)
+    before, began = identity(installed), now()
     typed(installed, place, UNINSTALL)
     own = place / "own"
     own.mkdir()
@@ -263,7 +278,11 @@ def test_kustomize_as_the_page_says(installed: Cluster, place: Path) -> None:
     ]
     dev = os.path.relpath(OVERLAYS / "dev", own.resolve())
     (own / "kustomization.yaml").write_text(yaml.safe_dump({"resources": [dev], "images": images}))
-    typed(installed, place, KUSTOMIZE.replace("manifests/kustomize/overlays/dev", "own"))
+    commands = KUSTOMIZE.replace("manifests/kustomize/overlays/dev", "own")
+    typed(
+        installed, place, commands.replace("--server-side", "--server-side --force-conflicts")
+    )  # the types are Helm's
+    gaps.append((began, now()))
     await_true(lambda: identity(installed)[1] > before[1], "the operator leads")
     policy_ready(installed)
     assert identity(installed)[0] == before[0]
@@ -273,7 +292,7 @@ def test_kustomize_as_the_page_says(installed: Cluster, place: Path) -> None:
 CONFLICTS = {("get", "inferenceengines"), ("get", "routingpolicies")}
 
 
-def test_every_right_is_used_and_none_is_missing(installed: Cluster) -> None:
+def test_every_right_is_used_and_none_is_missing(installed: Cluster, gaps: list[tuple[str, str]]) -> None:
     """The API server's audit log of all of the above, and of a policy's end, against the roles."""
     for value in ("Retain", "Delete"):  # its owner must go, and comes back
         patch = [{"op": "add", "path": "/spec/frontends/1/publish", "value": {"onDelete": value}}]
@@ -292,7 +311,8 @@ def test_every_right_is_used_and_none_is_missing(installed: Cluster) -> None:
     audit = subprocess.run(cluster_command(installed.name, "audit"), capture_output=True, text=True, check=True)
     for account, values in (("headrace-operator", VALUES), (EDGE, EDGE_VALUES)):
         asked = asked_by(audit.stdout.splitlines(), f"{NAMESPACE}:{account}")
-        assert [one for one in asked if one.code in (401, 403)] == []
+        refused = [one for one in asked if one.code in (401, 403)]
+        assert [one for one in refused if not any(begin < one.at < end for begin, end in gaps)] == []
         used = {(one.verb, one.resource) for one in asked}
         # A server-side apply that makes an object is allowed to by `create`.
         used |= {("create", one.resource) for one in asked if one.verb == "patch" and one.code == 201}

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 
 class Asked(NamedTuple):
-    """One kind of request: verb, resource with its subresource, the answer's code."""
+    """A request: verb, resource with its subresource, the answer's code, when it came (RFC 3339, UTC)."""
 
     verb: str
     resource: str
     code: int
+    at: str
 
 
 def asked_by(lines: Iterable[str], account: str) -> list[Asked]:
@@ -21,10 +22,12 @@ def asked_by(lines: Iterable[str], account: str) -> list[Asked]:
     for line in lines:
         one = json.loads(line)
         where = one.get("objectRef")
-        if one["user"]["username"] != f"system:serviceaccount:{account}" or not where or "resource" not in where:
+        if one["user"].get("username") != f"system:serviceaccount:{account}" or not where or "resource" not in where:
             continue
         resource = "/".join(filter(None, (where["resource"], where.get("subresource", ""))))
-        found.append(Asked(one["verb"], resource, one.get("responseStatus", {}).get("code", 0)))
+        found.append(
+            Asked(one["verb"], resource, one.get("responseStatus", {}).get("code", 0), one["requestReceivedTimestamp"])
+        )
     return found
 
 
