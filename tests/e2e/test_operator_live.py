@@ -16,7 +16,7 @@ import yaml
 from support.checkout import ROOT
 from support.cluster import Cluster, await_true
 from support.engine_manifests import engine_dict, policy_dict
-from support.live_operator import NAMESPACE, RULES, LiveOperator, prepare, role, writes
+from support.live_operator import NAMESPACE, RULES, LiveOperator, clean, prepare, role, writes
 
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
@@ -24,14 +24,13 @@ TABLE = "headrace-chat-fe-a"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster("operator")
-    made.up()
+def cluster(bare: Cluster) -> Iterator[Cluster]:
+    """The bare cluster with our types; nothing of it is left behind."""
+    prepare(bare)
     try:
-        prepare(made)
-        yield made
+        yield bare
     finally:
-        made.down()
+        clean(bare)
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +63,7 @@ def report(what: str, seconds: float) -> None:
 
 
 def apply(cluster: Cluster, *manifests: dict[str, Any]) -> None:
-    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "inf"}}
-    cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all([namespace, *manifests]))
+    cluster.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(manifests))
 
 
 def policy(cluster: Cluster, name: str = "chat") -> Any:

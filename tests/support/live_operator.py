@@ -18,6 +18,8 @@ from support.checkout import ROOT
 from support.cluster import Cluster, cluster_command
 
 NAMESPACE = "ops"
+TEAM = "inf"
+ROLE = "headrace-operator-test"
 # What the operator calls; the chart's roles say the same, and a test of theirs holds them against the audit log.
 RULES: list[dict[str, Any]] = [
     {
@@ -51,7 +53,7 @@ def role(rules: list[dict[str, Any]]) -> str:
     manifest = {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": "ClusterRole",
-        "metadata": {"name": "headrace-operator-test"},
+        "metadata": {"name": ROLE},
         "rules": rules,
     }
     return str(yaml.safe_dump(manifest))
@@ -62,9 +64,16 @@ def prepare(cluster: Cluster) -> None:
     crds = [f"--filename={path}" for path in sorted((ROOT / "crds").glob("*.yaml"))]
     cluster.kubectl("apply", "--server-side", *crds)
     cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *crds)
-    for name in (NAMESPACE, "inference"):
+    for name in (NAMESPACE, TEAM):
         cluster.kubectl("create", "namespace", name)
     cluster.kubectl("apply", "--filename=-", stdin=role(RULES))
+
+
+def clean(cluster: Cluster) -> None:
+    """Take out what ``prepare`` and the operators put in; the types stay."""
+    cluster.kubectl("delete", "clusterrolebinding", "--selector=headrace-test=live", "--ignore-not-found")
+    cluster.kubectl("delete", "clusterrole", ROLE, "--ignore-not-found")
+    cluster.kubectl("delete", "namespace", NAMESPACE, TEAM, "--ignore-not-found")
 
 
 class LiveOperator:
@@ -79,9 +88,8 @@ class LiveOperator:
         self._process: subprocess.Popen[bytes] | None = None
         account = f"{NAMESPACE}:{name}"
         cluster.kubectl("create", "serviceaccount", name, f"--namespace={NAMESPACE}")
-        cluster.kubectl(
-            "create", "clusterrolebinding", name, "--clusterrole=headrace-operator-test", f"--serviceaccount={account}"
-        )
+        cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={ROLE}", f"--serviceaccount={account}")
+        cluster.kubectl("label", "clusterrolebinding", name, "headrace-test=live")
         token = cluster.kubectl("create", "token", name, f"--namespace={NAMESPACE}", "--duration=2h").stdout.strip()
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]

@@ -160,22 +160,20 @@ class _Operator:
         config = self._config_file.look().config
         clock = Clock()
         source = Sources(scrape_settings(config), clock=clock.steady)
-        restored = taken_over(publisher.tables.tables(), publisher.engine_statuses, publisher.retained)
-        controller = Controller(
-            self._store, source, publisher, self._config_file, self._metrics, clock, restored, self._configured
-        )
-        source.on_change = controller.wake
-        self._controller = controller
-        ends, over = asyncio.Event(), asyncio.Event()
-        running = asyncio.create_task(controller.run(ends))
-        running.add_done_callback(lambda _: over.set())
-        try:
+        async with contextlib.AsyncExitStack() as stack:
+            stack.push_async_callback(asyncio.to_thread, publisher.close)
+            stack.push_async_callback(source.close)
+            restored = taken_over(publisher.tables.tables(), publisher.engine_statuses, publisher.retained)
+            self._controller = Controller(
+                self._store, source, publisher, self._config_file, self._metrics, clock, restored, self._configured
+            )
+            source.on_change = self._controller.wake
+            ends, over = asyncio.Event(), asyncio.Event()
+            running = asyncio.create_task(self._controller.run(ends))
+            running.add_done_callback(lambda _: over.set())
             await first_of(None, self._stop, self._lost, over)
-        finally:
             ends.set()
             await running
-            await source.close()
-            await asyncio.to_thread(publisher.close)
 
     async def _made_publisher(self) -> ClusterPublisher | None:
         """The publisher of this term, once the API server gives what stands; None: it is over before that."""

@@ -22,7 +22,7 @@ from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.takeover import Restored, shedding_policies
 from headrace_operator.decision.decide import Decision, decide
 from headrace_operator.decision.warm import WarmModels
-from headrace_operator.kube.client import NotLeading
+from headrace_operator.kube.client import KubeFault, NotLeading
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import Loader, scrape_settings
@@ -39,7 +39,7 @@ from headrace_operator.store.resources import Resources
 
 log = logging.getLogger(__name__)
 
-NOT_LEADING: Final = "NotLeading"
+RETRY_SECONDS: Final = 1.0  # of what is tried again and again beside rounds
 MIN_GAP: Final = 0.1  # seconds between rounds, however often something wakes the loop
 THOROUGH_SECONDS: Final = 30.0  # how often contents are compared although no file seems changed
 FIRST_INTERVALS: Final = 5  # a restarted operator waits at most so long for readings before it moves anything
@@ -58,6 +58,7 @@ class _Told:
 
     faults: frozenset[str] = frozenset()
     failures: set[str] = field(default_factory=set)
+    held: bool = False
 
 
 class Controller:
@@ -147,8 +148,7 @@ class Controller:
         """Put this start's term on the tables; where some stand, wait for readings before anything moves them."""
         for fault in self._publisher.faults:
             log.warning("%s; left alone", fault)
-        stamped = await asyncio.to_thread(self._publisher.stamp_term, {})
-        await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
+        stamped = await self._stamped(stop)
         await self._load()
         if stamped and self._source.targets:
             settings = scrape_settings(self._config)
@@ -156,6 +156,21 @@ class Controller:
             bound = self._clock.steady() + FIRST_INTERVALS * settings.interval + settings.timeout
             while self._clock.steady() < bound and not stop.is_set() and not await self._all_read():
                 await first_of(min(1.0, settings.interval), stop)
+
+    async def _stamped(self, stop: asyncio.Event) -> int:
+        """Put the term on the tables, tried until it comes off; gives on how many."""
+        while not stop.is_set():
+            try:
+                return await asyncio.to_thread(self._publisher.stamp_term, {})
+            except (NotLeading, KubeFault) as error:
+                self._tell_once(f"the term can't be put on the tables yet: {error}")
+            await first_of(RETRY_SECONDS, stop)
+        return 0
+
+    def _tell_once(self, what: str) -> None:
+        if what not in self._told.failures:
+            self._told.failures.add(what)
+            log.info("%s", what)
 
     async def _all_read(self) -> bool:
         """Whether everything that is to be read has been, so that a restart knows what the last start knew."""
@@ -169,8 +184,9 @@ class Controller:
         """Renew the heartbeat while the loop goes round: a stuck operator must not look alive."""
         while not stop.is_set():
             if self.age() < self.patience():
-                await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
-            await first_of(1.0, stop)
+                with contextlib.suppress(NotLeading):
+                    await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
+            await first_of(RETRY_SECONDS, stop)
 
     async def _round(self) -> bool:
         """One round; a failure is told once a kind and leaves everything as it was."""
@@ -178,9 +194,9 @@ class Controller:
             with self._metrics.tick_seconds.time():
                 await self._tick()
         except NotLeading as error:
-            if NOT_LEADING not in self._told.failures:
-                self._told.failures.add(NOT_LEADING)
-                log.info("rounds end without a word (told once): %s", error)
+            if not self._told.held:
+                self._told.held = True
+                log.info("nothing is written: %s", error)
             self._metrics.ticks.labels("failed").inc()
             return False
         except Exception as error:
@@ -191,9 +207,10 @@ class Controller:
             self._metrics.ticks.labels("failed").inc()
             return False
         else:
-            if self._told.failures:
+            if self._told.failures or self._told.held:
                 log.info("rounds succeed again")
                 self._told.failures.clear()
+                self._told.held = False
             self._metrics.ticks.labels("done").inc()
             return True
         finally:
