@@ -67,8 +67,7 @@ format: dev ## format the code
 	$(BIN)/ruff check --fix .
 
 golden: dev ## write golden texts anew; read the difference before you commit it
-	$(BIN)/pytest -q tests/golden --update-golden
-	HEADRACE_UPDATE_GOLDEN=1 $(BIN)/pytest -q tests/integration/manifests
+	$(BIN)/pytest -q tests/golden tests/integration/manifests --update-golden
 
 lock: ## write requirements/*.txt anew: versions and hashes, no addresses
 	hack/dev/lock.sh

@@ -61,17 +61,23 @@ EDGE_VALUES = {
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster("install")
-    made.up()
-    try:
-        # It puts helm beside kubectl, for the page's commands.
-        for command in (["exec", "helm", "version"], ["load", "operator", "router", "lab"]):
-            done = subprocess.run(cluster_command(made.name, *command), capture_output=True, text=True, timeout=2400)
-            assert done.returncode == 0, done.stderr
-        yield made
-    finally:
-        made.down()
+def cluster(bare: Cluster) -> Iterator[Cluster]:
+    """Without anything of ours, before and after."""
+    # The first puts helm beside kubectl, for the page's commands.
+    for command in (["exec", "helm", "version"], ["load", "operator", "router", "lab"]):
+        done = subprocess.run(cluster_command(bare.name, *command), capture_output=True, text=True, timeout=2400)
+        assert done.returncode == 0, done.stderr
+    emptied(bare)
+    yield bare
+    emptied(bare)
+
+
+def emptied(cluster: Cluster) -> None:
+    gone = ["--ignore-not-found", "--timeout=240s"]
+    cluster.kubectl("delete", "namespace", NAMESPACE, "inference", "batch", *gone)
+    cluster.kubectl("delete", "crd", "inferenceengines.headrace.dev", "routingpolicies.headrace.dev", *gone)
+    roles = ["clusterrole,clusterrolebinding", "--selector=app.kubernetes.io/name=headrace"]
+    cluster.kubectl("delete", *roles, *gone)
 
 
 @pytest.fixture(scope="module")

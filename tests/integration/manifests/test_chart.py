@@ -1,14 +1,13 @@
 """What helm makes of the chart: linted, golden for sets of values, refusals in words a person understands.
 
 A golden file holds what a set of values changes against the defaults, whose own file is whole. Read the difference
-after writing them anew: HEADRACE_UPDATE_GOLDEN=1 pytest tests/integration/manifests.
+after writing them anew (make golden).
 """
 
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -48,11 +47,8 @@ def as_text(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_golden(name: str) -> None:
-    path = GOLDEN / f"{name}.yaml"
-    if os.environ.get("HEADRACE_UPDATE_GOLDEN") == "1":
-        path.write_text(as_text(name))
-    assert as_text(name) == path.read_text()
+def test_golden(name: str, golden: Callable[[Path, str], None]) -> None:
+    golden(GOLDEN / f"{name}.yaml", as_text(name))
 
 
 @pytest.mark.parametrize("name", SETS)

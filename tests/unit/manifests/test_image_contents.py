@@ -9,6 +9,7 @@ import re
 import tomllib
 
 import pytest
+import yaml
 
 from support.checkout import ROOT
 
@@ -106,3 +107,26 @@ def test_the_build_context_is_what_the_list_names() -> None:
     let_in = {line[1:] for line in lines if line.startswith("!")}
     assert let_in == {*LIST["sources"], "requirements", "hack"}
     assert "hack/*" in lines
+
+
+def test_the_release_builds_each_of_them_for_two_platforms_with_its_parts_listed_and_signed() -> None:
+    """The workflow itself has never run: this holds what it says it does."""
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yaml").read_text())
+    job = workflow["jobs"]["image"]
+    assert sorted(job["strategy"]["matrix"]["image"]) == OURS
+    (build,) = [
+        step["with"] for step in job["steps"] if str(step.get("uses", "")).startswith("docker/build-push-action@")
+    ]
+    assert build["file"] == "${{ matrix.image }}/Dockerfile"
+    assert build["platforms"] == "linux/amd64,linux/arm64"
+    assert build["sbom"] is True
+    assert any("cosign sign" in step.get("run", "") for step in job["steps"])
+    # A job has the rights that it names, and the workflow none of its own.
+    assert workflow["permissions"] == {}
+    for name, one in workflow["jobs"].items():
+        assert one["permissions"]["contents"] == "read", name
+        assert all(
+            step["with"]["persist-credentials"] is False
+            for step in one["steps"]
+            if "checkout@" in str(step.get("uses"))
+        )
