@@ -35,7 +35,8 @@ def structural(schema: Schema) -> Schema:
     kept: Schema = {}
     for key, value in schema.items():
         if key == "properties":
-            kept[key] = {name: structural(field) for name, field in value.items()}
+            # The API server drops an empty one, and Argo CD would show the type as OutOfSync for ever.
+            kept |= {key: {name: structural(field) for name, field in value.items()}} if value else {}
         elif key in ("items", "additionalProperties"):
             kept[key] = structural(value)
         elif not key.startswith("x-headrace-"):

@@ -117,6 +117,31 @@ def test_after_a_reconcile_nothing_that_was_applied_differs(settled: Cluster, ma
     assert generations == {1}
 
 
+def lacking(wanted: Any, there: Any, path: str = "") -> list[str]:
+    """Paths of what a manifest says and the API server does not hold, or holds as something else."""
+    if isinstance(wanted, dict) and isinstance(there, dict):
+        return [
+            found
+            for key, value in wanted.items()
+            for found in (lacking(value, there[key], f"{path}.{key}") if key in there else [f"{path}.{key}"])
+        ]
+    if isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
+        pairs = enumerate(zip(wanted, there, strict=True))
+        return [found for index, pair in pairs for found in lacking(*pair, f"{path}[{index}]")]
+    return [] if wanted == there else [path]
+
+
+def test_the_api_server_holds_every_word_of_a_manifest(settled: Cluster) -> None:
+    """Seen with a real Argo CD: it compares with Git itself, so that a type was OutOfSync for ever over a ``properties:
+    {}`` that the API server had dropped, while both kinds of kubectl diff were empty."""
+    crds = [yaml.safe_load(crd.read_text()) for crd in sorted((ROOT / "crds").glob("*.yaml"))]
+    classic = [raw for path in Path(CLASSIC).iterdir() for raw in yaml.safe_load_all(path.read_text())]
+    for raw in (*crds, *classic, *maximal.manifests()):
+        metadata = raw["metadata"]
+        where = [f"--namespace={metadata['namespace']}"] if "namespace" in metadata else []
+        assert lacking(raw, settled.get(raw["kind"], metadata["name"], *where)) == [], metadata["name"]
+
+
 def test_what_argo_cd_applied_does_not_differ_either(settled: Cluster, manifests: list[tuple[str, ...]]) -> None:
     for which in manifests:
         settled.kubectl("apply", *ARGO, "--force-conflicts", *which)

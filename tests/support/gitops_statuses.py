@@ -76,11 +76,6 @@ CASES: dict[str, tuple[str, dict[str, Any], tuple[str, str]]] = {
         {"metadata": {}, "status": {}},
         ("Progressing", "the operator has not judged it yet"),
     ),
-    "deleted": (
-        "RoutingPolicy",
-        status(READY, metadata={"generation": 2, "deletionTimestamp": "2026-11-29T12:00:00Z"}),
-        ("Progressing", "it is being deleted"),
-    ),
     "engine-ready": (
         "InferenceEngine",
         status(("Ready", "True", "the spec is accepted")),
