@@ -33,13 +33,15 @@ async def watching(api: FakeApi | None, token: Path, **more: Any) -> AsyncIterat
         await router.stop()
 
 
-def services_table(engines: Mapping[str, tuple[str, int, int]], **fields: Any) -> RoutingTable:
+def services_table(
+    engines: Mapping[str, tuple[str, int, int]], namespace: str = "inference", **fields: Any
+) -> RoutingTable:
     """A table of engines by Service: name -> (Service, port, weight)."""
     weights = {name: EngineAt((), weight=weight) for name, (_, _, weight) in engines.items()}
     table = routing_table(weights, **fields)
     placed = tuple(
         msgspec.structs.replace(
-            engine, service=TableService(name=engines[name][0], namespace="inference", port=engines[name][1])
+            engine, service=TableService(name=engines[name][0], namespace=namespace, port=engines[name][1])
         )
         for engine in table.engines
         for name in (engine.id.partition("/")[2],)

@@ -186,7 +186,7 @@ def _state(route: RouteView, now: float) -> State:
     engine = route.engine
     endpoints = engine.endpoints
     if not endpoints:
-        return "no ready endpoint" if engine.followed else "no address"
+        return "no ready endpoint" if engine.addresses is not None else "no address"
     if engine.full():
         return "at its limit"
     if any(endpoint.healthy(now) for endpoint in endpoints):

@@ -33,15 +33,16 @@ class EngineView:
     """An engine under the tables in force: configuration beside its lasting state.
 
     limit: requests in flight that this process may have there (0: none). floor: least load bound without prices.
-    orders, turns: over its endpoints, None with fewer than two. followed: its addresses are known from its Service.
+    orders, turns: over its endpoints, None with fewer than two. addresses: what its Service had last, as it was given;
+    None: its Service isn't known, or it has none.
     """
 
     __slots__ = (
+        "addresses",
         "all_in_flight",
         "config",
         "endpoints",
         "floor",
-        "followed",
         "id",
         "in_flight_here",
         "limit",
@@ -54,10 +55,14 @@ class EngineView:
     )
 
     def __init__(
-        self, config: TableEngine, state: EngineState, endpoints: tuple[EndpointState, ...], followed: bool = False
+        self,
+        config: TableEngine,
+        state: EngineState,
+        endpoints: tuple[EndpointState, ...],
+        addresses: Collection[str] | None = None,
     ) -> None:
         self.config = config
-        self.followed = followed
+        self.addresses = addresses
         self.id = config.id
         self.name = config.id.rpartition("/")[2]
         self.state = state
@@ -77,7 +82,7 @@ class EngineView:
         out = _out(self.endpoints)
         count = len(self.endpoints)
         self.endpoints = self.state.endpoints = tuple(kept.get(url) or EndpointState(url) for url in sorted(set(urls)))
-        self.followed = True
+        self.addresses = urls
         ids = tuple(endpoint.url for endpoint in self.endpoints)
         several = len(ids) > 1
         self.orders = SlotOrders(ids, (1.0,) * len(ids)) if several else None

@@ -185,7 +185,11 @@ class Selector:
         nothing, the next in order does. Unknown engines are ignored.
         """
         known = self.view.engines.get(engine)
-        if known is None or (known.followed and [endpoint.url for endpoint in known.endpoints] == sorted(set(urls))):
+        if known is None or known.addresses is urls:
+            return False
+        same = known.addresses is not None and [endpoint.url for endpoint in known.endpoints] == sorted(set(urls))
+        known.addresses = urls
+        if same:
             return False
         known.replace(urls, self.view.phase)
         self._probe_order = None

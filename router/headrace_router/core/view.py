@@ -8,7 +8,7 @@ state, unchanged weights keep their affinity orders and turns. Requests in fligh
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -22,7 +22,7 @@ from headrace_router.core.slots import SlotOrders
 from headrace_router.core.state import EndpointState, EngineState, Pool
 from headrace_router.core.weighted import succeed
 
-_NO_ENDPOINTS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
+_NO_ENDPOINTS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
 _Signature = tuple[tuple[str, ...], tuple[float, ...]]
 
 
@@ -125,7 +125,7 @@ def build_view(
     tables: Sequence[RoutingTable],
     previous: TableView | None = None,
     *,
-    endpoints: Mapping[str, Sequence[str]] = _NO_ENDPOINTS,
+    endpoints: Mapping[str, Collection[str]] = _NO_ENDPOINTS,
     phase: float = 0.0,
 ) -> TableView:
     """Merge tables that ``parse_table`` accepted, one a policy.
@@ -145,7 +145,7 @@ class _Builder:
         self,
         tables: Sequence[RoutingTable],
         previous: TableView | None,
-        endpoints: Mapping[str, Sequence[str]],
+        endpoints: Mapping[str, Collection[str]],
         phase: float,
     ) -> None:
         self.tables = tables
@@ -184,13 +184,14 @@ class _Builder:
     def _engine(self, config: TableEngine) -> None:
         known = self.engines.get(config.id)
         before = self.previous.engines.get(config.id) if self.previous is not None else None
-        followed = config.service is not None and config.id in self.resolved
-        urls = self.resolved[config.id] if followed else config.urls
-        if not followed and before is not None and before.followed and before.config.service == config.service:
-            followed, urls = True, [endpoint.url for endpoint in before.endpoints]
-        endpoints = self._endpoints(urls, before)
+        addresses: Collection[str] | None = None
+        if config.service is not None:
+            addresses = self.resolved.get(config.id)
+            if addresses is None and before is not None and before.config.service == config.service:
+                addresses = before.addresses
+        endpoints = self._endpoints(config.urls if addresses is None else addresses, before)
         state = before.state if before is not None else known.state if known is not None else EngineState(config.id)
-        engine = EngineView(config, state, endpoints, followed)
+        engine = EngineView(config, state, endpoints, addresses)
         if known is not None:
             engine.merge(known)
         if len(endpoints) > 1:
@@ -201,7 +202,7 @@ class _Builder:
             engine.turns = succeed(ids, weights, self.phase, before.turns if before is not None else None)
         self.engines[config.id] = engine
 
-    def _endpoints(self, urls: Sequence[str], before: EngineView | None) -> tuple[EndpointState, ...]:
+    def _endpoints(self, urls: Collection[str], before: EngineView | None) -> tuple[EndpointState, ...]:
         kept = {endpoint.url: endpoint for endpoint in before.endpoints} if before is not None else {}
         return tuple(kept.get(url) or EndpointState(url) for url in sorted(set(urls)))
 

@@ -2,13 +2,14 @@
 
 Beside the routing-weight path. Every name is asked for again after a few seconds, and at once when an address of it
 can't be connected to. An answer that says nothing (a resolver that is down) leaves what was known; that there is no
-such name counts when it was said twice. A Service with an address of its own has just that one: who is behind it is
-then the network's choice.
+such name any more counts when it was said twice. A Service with an address of its own has just that one: who is
+behind it is then the network's choice.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ log = logging.getLogger("headrace.router")
 
 EVERY: Final = 5.0
 SOONEST: Final = 1.0
+LOOK: Final = 0.2
 # Answers in a row by which a name is believed to be gone.
 GONE_AFTER: Final = 2
 
@@ -84,12 +86,9 @@ class DnsServices:
                     if known.due <= now and not known.asking:
                         known.asking = True
                         group.create_task(self._ask(name, known), name=f"resolve {name}")
-                waiting = [known.due for known in self._names.values() if not known.asking]
-                try:
-                    async with asyncio.timeout(max(0.01, min(waiting) - now) if waiting else None):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK if self._names else None):
                         await self._wake.wait()
-                except TimeoutError:
-                    pass
 
     async def _ask(self, name: str, known: _Name) -> None:
         loop = asyncio.get_running_loop()
@@ -98,7 +97,8 @@ class DnsServices:
             known.denied, trouble = 0, None
         except NotFound as error:
             known.denied += 1
-            found = [] if known.denied >= GONE_AFTER else None
+            # A resolver that never knew the name may know nothing of the cluster.
+            found = [] if known.denied >= GONE_AFTER and known.addresses is not None else None
             trouble = str(error)
         except Unresolved as error:
             found, trouble = None, str(error)
@@ -106,7 +106,6 @@ class DnsServices:
             known.asking = False
             known.asked = loop.time()
             known.due = known.asked + EVERY * (0.8 + 0.4 * self._chance())
-            self._wake.set()
         first = known.addresses is None and known.trouble is None
         if trouble is not None and trouble != known.trouble:
             log.warning("Service by name: %s", trouble)

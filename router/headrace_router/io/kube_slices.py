@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -56,6 +56,7 @@ class NamespaceSlices:
         self._changed = changed
         self._slices: dict[str, dict[str, Object]] = {}
         self._services: dict[str, Object] = {}
+        self._urls: dict[str, dict[tuple[int, str], tuple[str, ...]]] = {}
         self._ask_services = asyncio.Event()
         self._reflector = Reflector(
             api,
@@ -79,44 +80,60 @@ class NamespaceSlices:
             group.create_task(self._reflector.run(), name=f"endpoints of {self.namespace}")
             group.create_task(self._list_services(), name=f"services of {self.namespace}")
 
-    def urls(self, service: str, port: int, scheme: str) -> list[str]:
-        """Addresses behind a Service that take new requests now."""
+    def urls(self, service: str, port: int, scheme: str) -> tuple[str, ...]:
+        """Addresses behind a Service that take new requests now; the same object until they may have changed."""
+        known = self._urls.setdefault(service, {})
+        found = known.get((port, scheme))
+        if found is None:
+            found = known[port, scheme] = tuple(self._read_urls(service, port, scheme))
+        return found
+
+    def _read_urls(self, service: str, port: int, scheme: str) -> Iterator[str]:
         slices = self._slices.get(service, {})
         known = self._services.get(service)
         if slices and not _has_port(known, port):
             self._ask_services.set()
-        found = []
         for endpoint in read_endpoints(slices.values(), port, known):
             if endpoint.ready:
                 try:
-                    found.append(endpoint_url(endpoint.host, endpoint.port, scheme))
+                    yield endpoint_url(endpoint.host, endpoint.port, scheme)
                 except ValueError as error:
                     log.warning("Service %s/%s: %s", self.namespace, service, error)
-        return found
 
     def _listed(self, found: list[Object]) -> None:
-        self._slices = {}
+        before, self._slices = self._slices, {}
         for one in found:
             self._keep(one)
+        owners = before.keys() | self._slices.keys()
+        self._tell({owner for owner in owners if _versions(before, owner) != _versions(self._slices, owner)})
         self._ask_services.set()
-        self._changed(self.namespace, None)
 
     def _event(self, kind: str, one: Object) -> None:
         service, name = self._whose(one)
         # A slice may be given to another Service, or to none.
-        owners = {owner for owner, slices in self._slices.items() if name in slices} | {service}
+        owners = {owner for owner, slices in self._slices.items() if name in slices} if kind != "ADDED" else set()
         for owner in owners:
-            self._slices.get(owner, {}).pop(name, None)
+            del self._slices[owner][name]
+            if not self._slices[owner]:
+                del self._slices[owner]
         if kind != "DELETED":
             self._keep(one)
-        if not self._slices.get(service):
-            self._slices.pop(service, None)
-        self._changed(self.namespace, owners - {""})
+        self._tell(owners | {service})
 
     def _keep(self, one: Object) -> None:
         service, name = self._whose(one)
         if service:
-            self._slices.setdefault(service, {})[name] = {"ports": one.get("ports"), "endpoints": one.get("endpoints")}
+            kept = {"version": _version(one), "ports": one.get("ports"), "endpoints": one.get("endpoints")}
+            self._slices.setdefault(service, {})[name] = kept
+
+    def _tell(self, services: Iterable[str] | None) -> None:
+        """The endpoints of these may have changed; None: of any."""
+        if services is None:
+            self._urls = {}
+        else:
+            for service in services:
+                self._urls.pop(service, None)
+        self._changed(self.namespace, services)
 
     def _whose(self, one: Object) -> tuple[str, str]:
         """The slice's Service and its own name; what is of another namespace is nobody's."""
@@ -145,14 +162,14 @@ class NamespaceSlices:
             if services != self._services or not self.known:
                 self._services = services
                 self.known = True
-                self._changed(self.namespace, None)
+                self._tell(None)
             await asyncio.sleep(wait)
 
     async def _read_services(self) -> dict[str, Object]:
         """Ports of all Services; those known before where they can't be read."""
         try:
             raw = await self._api.get(f"/api/v1/namespaces/{self.namespace}/services", {}, MAX_PAGE)
-            found = _SERVICES.decode(raw).items or []
+            found = (await asyncio.to_thread(_SERVICES.decode, raw)).items or []
         except ApiFault as fault:
             log.info("Services of namespace %s can't be listed: %s", self.namespace, fault.reason)
             return self._services
@@ -161,6 +178,14 @@ class NamespaceSlices:
             return self._services
         ports = {_mapping(one.get("metadata")).get("name"): _mapping(one.get("spec")).get("ports") for one in found}
         return {str(name): {"spec": {"ports": stated}} for name, stated in ports.items()}
+
+
+def _version(one: Object) -> object:
+    return _mapping(one.get("metadata")).get("resourceVersion")
+
+
+def _versions(slices: Mapping[str, Mapping[str, Object]], owner: str) -> dict[str, object]:
+    return {name: kept["version"] for name, kept in slices.get(owner, {}).items()}
 
 
 def _has_port(service: Object | None, port: int) -> bool:

@@ -27,7 +27,7 @@ SPREAD: Final = 8.0
 WINDOW: Final = 300.0
 FIRST_WITHIN: Final = 10.0
 LOOK: Final = 1.0
-AT_ONCE: Final = 16
+AT_ONCE: Final = 128
 LIMIT: Final = 3.0
 # struct tcp_info (Linux): 8 bytes, then 32-bit numbers; tcpi_rtt, in microseconds, is the 16th.
 _RTT_AT: Final = 8 + 15 * 4

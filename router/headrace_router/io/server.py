@@ -39,6 +39,7 @@ from headrace_router.io.proxy import Proxy
 from headrace_router.io.resolve import Resolver
 from headrace_router.io.round_trips import RoundTrips, connecting
 from headrace_router.io.services import Services
+from headrace_router.io.sockets import of_both_families
 from headrace_router.io.tables import Tables
 from headrace_router.io.tables_from import TablesFrom
 from headrace_router.io.tasks import for_ever
@@ -47,6 +48,7 @@ from headrace_router.io.waiting import Waiting
 log = logging.getLogger("headrace.router")
 
 BACKLOG: Final = 2048
+ADMIN_BACKLOG: Final = 128
 # Seconds for error events to leave after the grace.
 LAST_WORDS: Final = 0.5
 
@@ -147,10 +149,13 @@ class Router:
         self._admin_runner = web.AppRunner(self.admin.application(), access_log=None, handle_signals=False)
         await self._admin_runner.setup()
         try:
-            await web.TCPSite(self._admin_runner, host, port, backlog=128).start()
+            await _site(self._admin_runner, host, port).start()
             self.admin_address = _url(self._admin_runner.addresses[0])
             host, port = self.settings.listen
-            self._server = await loop.create_server(self._listener, host, port, backlog=BACKLOG)
+            if (both := of_both_families(host, port, BACKLOG)) is not None:
+                self._server = await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
+            else:
+                self._server = await loop.create_server(self._listener, host, port, backlog=BACKLOG)
         except OSError as error:
             await self._admin_runner.cleanup()
             await self.upstream.close()
@@ -251,6 +256,13 @@ def _raise_file_limit() -> None:
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
+    both = of_both_families(host, port, ADMIN_BACKLOG)
+    if both is not None:
+        return web.SockSite(runner, both, backlog=ADMIN_BACKLOG)
+    return web.TCPSite(runner, host, port, backlog=ADMIN_BACKLOG)
 
 
 def _url(address: tuple[object, ...]) -> str:

@@ -31,14 +31,10 @@ class Wanted(NamedTuple):
     """What an engine's addresses are made from."""
 
     namespace: str
-    name: str
     port: int
     scheme: str
-
-    @property
-    def host(self) -> str:
-        """The Service's name in the cluster's DNS; the resolver's search list has the cluster's domain."""
-        return f"{self.name}.{self.namespace}.svc"
+    name: str
+    host: str
 
 
 class Services:
@@ -66,16 +62,16 @@ class Services:
         self._chance = chance
         self._told = changed
         self._engines: dict[str, Wanted] = {}
-        self._of_service: dict[tuple[str, str], list[str]] = {}
+        self._of_host: dict[str, list[str]] = {}
         self._namespaces: dict[str, NamespaceSlices] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dns = DnsServices(resolver, chance=chance, changed=self._resolved)
         self._since: float | None = None
         self._ended: set[asyncio.Task[None]] = set()
 
-    def known(self, tables: Sequence[RoutingTable]) -> dict[str, list[str]]:
+    def known(self, tables: Sequence[RoutingTable]) -> dict[str, Sequence[str]]:
         """Addresses by engine of the tables' Services, as far as they are known already."""
-        found = {}
+        found: dict[str, Sequence[str]] = {}
         for engine in (engine for table in tables for engine in table.engines):
             if (wanted := _wanted(engine)) is not None and (urls := self._urls(wanted)) is not None:
                 found[engine.id] = urls
@@ -85,9 +81,9 @@ class Services:
         """Called with each new view, in the loop: follow its Services, and no others."""
         wanted = {engine.id: _wanted(engine.config) for engine in view.engines.values()}
         self._engines = {engine: service for engine, service in wanted.items() if service is not None}
-        self._of_service = {}
+        self._of_host = {}
         for engine, service in self._engines.items():
-            self._of_service.setdefault((service.namespace, service.name), []).append(engine)
+            self._of_host.setdefault(service.host, []).append(engine)
         if self._engines and self._since is None:
             self._since = asyncio.get_running_loop().time()
         namespaces = {service.namespace for service in self._engines.values()} if self._api is not None else set()
@@ -150,7 +146,7 @@ class Services:
         slices = self._namespaces.get(wanted.namespace)
         return slices is None or slices.refused
 
-    def _urls(self, wanted: Wanted) -> list[str] | None:
+    def _urls(self, wanted: Wanted) -> Sequence[str] | None:
         """Addresses of a Service now; None: nothing is known of it, or nothing new."""
         if self._by_name(wanted):
             addresses = self._dns.addresses(wanted.host)
@@ -170,10 +166,10 @@ class Services:
             self._want_names()
             self._tell(engine for engine, wanted in self._engines.items() if wanted.namespace == namespace)
         else:
-            self._tell(engine for name in names for engine in self._of_service.get((namespace, name), ()))
+            self._tell(engine for name in names for engine in self._of_host.get(_host(name, namespace), ()))
 
     def _resolved(self, host: str) -> None:
-        self._tell(engine for engine, wanted in self._engines.items() if wanted.host == host)
+        self._tell(self._of_host.get(host, ()))
 
     def _tell(self, engines: Iterable[str]) -> None:
         any_changed = False
@@ -191,4 +187,10 @@ def _wanted(engine: TableEngine) -> Wanted | None:
     service = engine.service
     if service is None:
         return None
-    return Wanted(service.namespace, service.name, service.port, "http" if engine.tls is None else "https")
+    scheme = "http" if engine.tls is None else "https"
+    return Wanted(service.namespace, service.port, scheme, service.name, _host(service.name, service.namespace))
+
+
+def _host(name: str, namespace: str) -> str:
+    """A Service's name in the cluster's DNS; the resolver's search list has the cluster's domain."""
+    return f"{name}.{namespace}.svc"

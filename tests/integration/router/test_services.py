@@ -186,7 +186,7 @@ async def test_which_target_port_is_meant_stands_in_the_service(
 
 def _followed(router: Router) -> bool:
     known = router.selector.view.engines.get("inference/a")
-    return known is not None and known.followed
+    return known is not None and known.addresses is not None
 
 
 async def test_only_namespaces_of_the_tables_are_watched(api: FakeApi, token: Path, pods: list[FakeEngine]) -> None:
