@@ -26,7 +26,7 @@ cluster exec kubectl apply --kustomize $sample >&2
 say "pods"
 for place in inference headrace-system; do
   for deployment in $(cluster exec kubectl --namespace "$place" get deployments --output name); do
-    cluster exec kubectl --namespace "$place" rollout status "$deployment" --timeout=180s >/dev/null
+    cluster exec kubectl --namespace "$place" rollout status "$deployment" --timeout=90s >/dev/null
   done
 done
 say "policies"
