@@ -18,6 +18,7 @@ from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import KubeClient, NotLeading
 from headrace_operator.kube.remote import Access
 from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, access, cluster_publisher, remote
+from headrace_operator.publisher.cluster.build import leads_still
 from headrace_operator.publisher.cluster.target import CHECK_SECONDS
 from headrace_operator.publisher.notes import EventNote
 from headrace_operator.publisher.places import Place, TableKey
@@ -155,6 +156,16 @@ def test_a_term_that_is_no_newer_is_refused(world: World, term: int) -> None:
         world.publisher(term=term)
     assert behind.value.standing == 3
     assert world.publisher(term=4).revision == 1
+
+
+def test_who_still_holds_the_lease(world: World) -> None:
+    """Asked when a table claims a newer term: the leader's own count, or another's, or no answer."""
+    lease = {"metadata": {"name": "headrace-operator", "namespace": "ops"}, "spec": {"leaseTransitions": 3}}
+    client = world.here.client()
+    assert not leads_still(client, "ops", 3)
+    world.here.put("leases", lease)
+    assert leads_still(client, "ops", 3)
+    assert not leads_still(client, "ops", 2)
 
 
 def test_after_a_kill_the_status_says_what_stands(world: World) -> None:
@@ -342,8 +353,11 @@ def test_a_newer_term_elsewhere_is_left_alone(world: World) -> None:
         world.now += 60
         second.tables.barred(FAR)
         world.idle(second)
+    assert second.tables.barred(FAR) == frozenset()
+    assert second.publish([table_of(9, term=2), table_of(9, term=2, frontend="fe-b")], FAR) == (table_of(9, term=2),)
     assert second.tables.barred(FAR) == {B}
     assert second.tables.refusals[B].reason == "NewerTerm"
+    assert "restart the operator" in second.tables.refusals[B].message
 
 
 # Cost

@@ -10,6 +10,7 @@ import pytest
 
 from headrace_api.names import LABEL_MANAGED, LABEL_POLICY_UID
 from headrace_api.table import Identity, RoutingTable
+from headrace_operator.decision.tables.encode import encode_table
 from headrace_operator.kube.client import NotLeading
 from headrace_operator.kube.pool import Pool
 from headrace_operator.publisher.cluster.target import CHECK_SECONDS, TableTarget
@@ -191,7 +192,7 @@ def test_a_new_term_takes_up_what_stands(kube: FakeKube, made: TableTarget, pool
     assert again.tables() == (table_of(4), table_of(4, frontend="fe-b"))
     assert again.newest_term() == 1
     assert again.namespaces() == {"inf"}
-    assert again.retained() == frozenset()
+    assert again.shelf.retained() == frozenset()
 
 
 def test_a_table_that_cannot_be_read_is_told_and_written_over(
@@ -330,7 +331,7 @@ def test_on_delete_decides_who_owns_it(kube: FakeKube, made: TableTarget) -> Non
     keep = {key(): PLACES[key()]._replace(retain=True)}
     assert made.repair(keep) == (key(),)
     assert kube.get("configmaps", NAME)["metadata"]["ownerReferences"] == []
-    assert made.retained() == {key()}
+    assert made.shelf.retained() == {key()}
     assert made.remove([key()]) == ()
     assert made.repair(PLACES) == (key(),)
     assert [one["uid"] for one in kube.get("configmaps", NAME)["metadata"]["ownerReferences"]] == ["uid-chat"]
@@ -437,6 +438,34 @@ def test_an_orphans_name_is_free(kube: FakeKube, made: TableTarget) -> None:
     made.publish([table_of(name="gone")], {key("gone"): Place("headrace-chat-fe-a", uid="uid-gone")})
     assert made.publish([table_of()], PLACES) == (table_of(),)
     assert made.tables() == (table_of(),)
+
+
+def claiming(kube: FakeKube, term: int) -> None:
+    """Somebody edits the table's term."""
+    text = encode_table(table_of(term=term)).decode()
+    kube.edit("configmaps", NAME, lambda found: found["data"].update({"table.json": text}))
+
+
+@pytest.mark.parametrize("term", [9, 2**40])
+def test_an_edited_term_ends_no_leader(kube: FakeKube, pool: Pool, clock: Clock, term: int) -> None:
+    """Who may edit one ConfigMap must not stop the operator for all: the Lease is asked before its word is taken."""
+    made = target(kube, pool, clock, leads=lambda: True)
+    made.publish([table_of()], PLACES)
+    claiming(kube, term)
+    assert made.publish([table_of(2)], PLACES) == (table_of(2),)
+    claiming(kube, term)
+    clock.now += CHECK_SECONDS
+    assert made.repair(PLACES) == (key(),)
+    assert standing(kube) == table_of(2)
+
+
+def test_a_term_no_lease_counts_to_is_no_table(kube: FakeKube, made: TableTarget, pool: Pool, clock: Clock) -> None:
+    """Else a new leader would have to take a term above it, and there is none."""
+    made.publish([table_of()], PLACES)
+    claiming(kube, 2**31 - 1)
+    again = target(kube, pool, clock, term=2)
+    assert (again.newest_term(), again.tables()) == (0, ())
+    assert again.publish([table_of(term=2)], PLACES) == (table_of(term=2),)
 
 
 def test_two_installations_in_one_cluster(kube: FakeKube, made: TableTarget, pool: Pool, clock: Clock) -> None:

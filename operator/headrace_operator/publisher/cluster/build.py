@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from headrace_api.names import LEADER_LEASE
 from headrace_operator.decision.memory import Memory
-from headrace_operator.kube.client import KubeClient
+from headrace_operator.kube.client import KubeClient, KubeFault
 from headrace_operator.kube.pool import Pool
 from headrace_operator.publisher.cluster.access import RemoteAccess
 from headrace_operator.publisher.cluster.events import ClusterEvents
@@ -47,6 +48,15 @@ class TermBehind(Exception):
         self.standing = standing
 
 
+def leads_still(client: KubeClient, namespace: str, term: int) -> bool:
+    """Whether the leader's Lease still counts this term: whoever had taken it since would have raised the count."""
+    try:
+        lease = client.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{LEADER_LEASE}")
+    except KubeFault:
+        return False
+    return bool(lease.get("spec", {}).get("leaseTransitions", 0) == term)
+
+
 class NoRecords:
     """Where no --state is given, old decisions are not kept: statuses and tables are the memory."""
 
@@ -71,7 +81,9 @@ class _Factory:
         inventory: Inventory,
         steady: Callable[[], float],
         complaints: Complaints,
+        leads: Callable[[], bool],
     ) -> None:
+        self._leads = leads
         self._complaints = complaints
         self._local = local
         self._term = term
@@ -94,6 +106,7 @@ class _Factory:
             owned=False,
             watched=self._watched,
             known=lambda spot, policy: self._inventory.has(name, spot, policy),
+            leads=self._leads,
             steady=self._steady,
         )
         remote = Remote(target, term=self._term, steady=self._steady, complaints=self._complaints)
@@ -116,15 +129,26 @@ class ClusterPublisher(Publisher):
         steady: Callable[[], float],
     ) -> None:
         complaints = Complaints()
+
+        def leads() -> bool:
+            return leads_still(local, namespace, term)
+
         self._inventory = Inventory(local, namespace)
         self._inventory.read_back()
-        self._factory = _Factory(local, term, holder, watched, self._inventory, steady, complaints)
+        self._factory = _Factory(local, term, holder, watched, self._inventory, steady, complaints, leads)
         self._paths = dict(clusters)
         others = {name: self._factory.make(name, path) for name, path in clusters.items()}
         for remote, _ in others.values():
             remote.look({})
         here = TableTarget(
-            LOCAL, lambda: local, Pool(THREADS, "tables"), term=term, owned=True, watched=watched, steady=steady
+            LOCAL,
+            lambda: local,
+            Pool(THREADS, "tables"),
+            term=term,
+            owned=True,
+            watched=watched,
+            leads=leads,
+            steady=steady,
         )
         faults = here.read_back()
         deadline = time.monotonic() + FIRST_READ_SECONDS
@@ -167,9 +191,9 @@ class ClusterPublisher(Publisher):
     @property
     def retained(self) -> frozenset[TableKey]:
         """Tables marked to stay when nobody asks for them any more."""
-        found = set(self._tables.local.retained())
+        found = set(self._tables.local.shelf.retained())
         for remote in self._tables.remotes.values():
-            found |= remote.target.retained()
+            found |= remote.target.shelf.retained()
         return frozenset(found)
 
     def retarget(self, clusters: Mapping[str, Path]) -> None:

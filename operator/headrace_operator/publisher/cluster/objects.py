@@ -21,6 +21,8 @@ from headrace_operator.publisher.places import Place, TableKey, key_of
 
 ANNOTATION_ON_DELETE: Final = "headrace.dev/on-delete"
 RETAIN: Final = "Retain"
+MAX_TERM: Final = 2**31 - 2**16
+"""Near the end of what a Lease counts to: only an edit says so, and it must not leave leaders without a term."""
 OURS: Final = f"{LABEL_MANAGED}={MANAGER}"
 
 
@@ -85,6 +87,17 @@ def table_manifest(table: RoutingTable, place: Place, spot: Spot, *, owned: bool
     }
 
 
+def wanted_spot(key: TableKey, place: Place) -> Spot:
+    """Where a table is wanted: always in the policy's namespace."""
+    return Spot(key.policy.partition("/")[0], place.name)
+
+
+def spot_of(found: Json) -> Spot:
+    """Where an object that was read stands."""
+    metadata = found["metadata"]
+    return Spot(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
+
+
 def labelled_ours(found: Mapping[str, Any]) -> bool:
     """Whether an operator made the object."""
     return _metadata(found, "labels").get(LABEL_MANAGED) == MANAGER
@@ -101,7 +114,7 @@ def seen_of(found: Json) -> Seen:
         table = msgspec.json.decode(text, type=RoutingTable) if isinstance(text, str) else None
     except (msgspec.MsgspecError, UnicodeError):
         table = None
-    if table is not None and table.policy_namespace != metadata.get("namespace"):
+    if table is not None and (table.policy_namespace != metadata.get("namespace") or table.identity.term > MAX_TERM):
         table = None
     key = key_of(table) if table is not None else None
     if key is None and labels.get(LABEL_POLICY) and labels.get(LABEL_FRONTEND):

@@ -48,10 +48,10 @@ def taken(spot: Spot, owner: TableKey) -> Refusal:
     )
 
 
-def newer_term(cluster: str, standing: int, term: int) -> Refusal:
-    """Tables that carry a term after this one's."""
+def newer_term(cluster: str, spot: Spot, standing: int, term: int) -> Refusal:
+    """A table that carried a term after this one's when this one began: routers would take nothing older."""
     return Refusal(
         "NewerTerm",
-        f"cluster {cluster}: tables there carry term {standing}, this operator has term {term}, and leaves them alone;"
-        f" right would be leaseTransitions of its Lease above {standing}",
+        f"cluster {cluster}: ConfigMap {spot} carries term {standing}, this operator has term {term} and leaves it"
+        " alone; right would be to restart the operator: it then takes a term above",
     )

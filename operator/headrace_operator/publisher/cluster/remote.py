@@ -15,7 +15,7 @@ from typing import Final
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.tables.encode import stamped
 from headrace_operator.kube.client import KubeFault, NotLeading
-from headrace_operator.publisher.cluster.refused import GONE, SILENT, newer_term, refusal_of
+from headrace_operator.publisher.cluster.refused import GONE, SILENT, refusal_of
 from headrace_operator.publisher.cluster.target import TableTarget
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.places import Place, Refusal, TableKey, key_of
@@ -142,11 +142,7 @@ class Remote:
     def _read(self) -> None:
         """Read it as a whole, and put this term on what stands there."""
         self.faults = self.target.read_back()
-        newest = self.target.newest_term()
-        if newest > self._term:
-            self._down(newer_term(self.name, newest, self._term))
-            return
-        old = [table for table in self.target.tables() if table.identity.term != self._term]
+        old = [table for table in self.target.tables() if table.identity.term < self._term]
         wanted = [
             stamped(
                 table,

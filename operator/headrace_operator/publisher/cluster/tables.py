@@ -104,7 +104,7 @@ class ClusterTables:
         wanted = set(keys)
         gone = set(self.local.remove(sorted(wanted)))
         for remote in self.remotes.values():
-            theirs = sorted(wanted & remote.target.spots().keys() - remote.target.retained())
+            theirs = sorted(wanted & remote.target.shelf.spots().keys() - remote.target.shelf.retained())
             if theirs and remote.fault() is None:
                 remote.remove(theirs)
                 gone.update(theirs)
@@ -119,7 +119,7 @@ class ClusterTables:
         self._inventory.policies = frozenset(place.uid for place in places.values() if place.uid)
         for remote in self.remotes.values():
             if remote.fault() is None and remote.idle():
-                self._inventory.settle(remote.name, remote.target.spots().values())
+                self._inventory.settle(remote.name, remote.target.shelf.spots().values())
             remote.look(places)
 
     def _bars_remote(self, key: TableKey, place: Place, places: Mapping[TableKey, Place]) -> bool:
@@ -157,7 +157,7 @@ class ClusterTables:
     def _misplaced(self, places: Mapping[TableKey, Place]) -> list[RoutingTable]:
         """Tables that stand in another cluster than they are wanted in, are not there yet, and could be."""
         there = {name: set(remote.tables()) for name, remote in self.remotes.items() if remote.fault() is None}
-        there[LOCAL] = set(self.local.spots())
+        there[LOCAL] = set(self.local.shelf.spots())
         found = []
         for table in self.tables():
             key = key_of(table)
@@ -169,11 +169,11 @@ class ClusterTables:
     def _remove_left_behind(self, places: Mapping[TableKey, Place]) -> None:
         """Remove the old copy of a table that moved to another cluster and is known to stand there."""
         there = {
-            name: set(remote.target.spots())
+            name: set(remote.target.shelf.spots())
             for name, remote in self.remotes.items()
             if remote.fault() is None and remote.idle()
         }
-        there[LOCAL] = set(self.local.spots())
+        there[LOCAL] = set(self.local.shelf.spots())
         wanted = {key: place.cluster for key, place in places.items() if place.publishes}
         arrived = {key for key, cluster in wanted.items() if key in there.get(cluster, ())}
         for cluster, standing in there.items():
@@ -188,9 +188,9 @@ class ClusterTables:
         place = places.get(key)
         if place is not None and place.publishes:
             return place.cluster
-        if key in self.local.spots():
+        if key in self.local.shelf.spots():
             return LOCAL
-        return next((name for name, remote in self.remotes.items() if key in remote.target.spots()), LOCAL)
+        return next((name for name, remote in self.remotes.items() if key in remote.target.shelf.spots()), LOCAL)
 
     def _targets(self) -> list[TableTarget]:
         return [self.local, *(remote.target for remote in self.remotes.values())]
