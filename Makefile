@@ -15,12 +15,18 @@ help: ## list the commands
 demo: $(VENV)/.demo ## real requests from a real trace, routed by a linear programme; no Kubernetes needed
 	$(BIN)/headrace demo $(DEMO_ARGS)
 
+demo-cluster: dev ## the same on a real Kubernetes of its own: the chart, router pods, an engine that shrinks, and why
+	hack/cluster/demo.sh
+
 ## Test
 check: lint types layers ## what runs in under two minutes: lint, types, layers, unit, property, golden tests
 	$(BIN)/pytest -q tests/unit tests/property tests/golden
 
 test: need check ## what every change must pass: check, integration and end-to-end tests
 	$(BIN)/pytest -q tests/integration tests/e2e
+
+e2e: need dev ## end-to-end tests alone, on a real Kubernetes
+	$(BIN)/pytest -q tests/e2e $(E2E_ARGS)
 
 test-long: dev ## what takes longer, in parts of under ten minutes; before an issue closes
 	hack/dev/test_long.sh $(BIN)
@@ -48,6 +54,9 @@ bench-lp: dev ## a tick of the linear programme, beside scipy and PuLP rebuilt e
 
 bench-pick: dev ## one pick of the router's selection core in microseconds, beside plain rendezvous and round robin
 	$(BIN)/python hack/bench/bench_pick.py $(BENCH_ARGS)
+
+bench-cluster: dev ## 50 edits of a policy in a cluster: from publication to applied in 2 front-ends x 3 router pods
+	$(BIN)/python hack/bench/bench_cluster.py $(BENCH_ARGS)
 
 ## Work on it
 dev: $(VENV)/.dev ## the full development environment in .venv
@@ -84,5 +93,5 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick dev manifests \
+.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick bench-cluster demo-cluster e2e dev manifests \
 	cluster-up cluster-down format golden lock clean
