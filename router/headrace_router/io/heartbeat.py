@@ -31,10 +31,11 @@ class Beat(Protocol):
 class Heartbeat:
     """The youngest heartbeat file near the tables, and the oldest of the Leases: each may be another operator's."""
 
-    def __init__(self, tables: Iterable[Path], leases: Sequence[Beat] = ()) -> None:
+    def __init__(self, tables: Iterable[Path], leases: Sequence[Beat] = (), no_leases: str | None = None) -> None:
         folders = {folder for table in tables for folder in list(table.absolute().parents)[: _FOLDERS_UP + 1]}
         self._files = sorted(folder / HEARTBEAT_FILE for folder in folders)
         self._leases = leases
+        self._no_leases = no_leases
         self._seen: tuple[float, float] = (-1.0, 0.0)
 
     def age(self) -> float | None:
@@ -47,7 +48,7 @@ class Heartbeat:
     @property
     def why(self) -> str | None:
         """Why no Lease is known, where there should be one."""
-        return next((lease.why for lease in self._leases if lease.why is not None), None)
+        return next((lease.why for lease in self._leases if lease.why is not None), self._no_leases)
 
     def _of_files(self) -> float | None:
         """Of a file from the future (a clock was set back) the time since it was first seen: else a dead operator would

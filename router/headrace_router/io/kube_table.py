@@ -7,6 +7,7 @@ any table yet, whatever stands there does. Must not judge tables: tables.py does
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -52,7 +53,7 @@ class ConfigMapSource:
         trouble: str | None = None,
     ) -> None:
         self.name = self.label = f"{namespace}/{name}"
-        self.way = "watch"
+        self.way = "watch" if api is not None else "file"
         self.trouble = trouble
         self.folders = fallback.folders if fallback is not None and api is None else ()
         self._object = (namespace, name)
@@ -98,6 +99,9 @@ class ConfigMapSource:
         self._changed = changed
         if self._reflector is not None:
             await self._reflector.run()
+        else:
+            log.warning("ConfigMap %s can't be watched, %s: %s", self.name, self._instead(), self.trouble)
+            await asyncio.Event().wait()
 
     def _listed(self, found: list[ConfigMap]) -> None:
         ours = [each for each in found if self._is_ours(each)]

@@ -42,4 +42,6 @@ def surroundings(tables: TablesFrom, chance: Callable[[], float]) -> Surrounding
         sources.append(ConfigMapSource(api, namespace, name, mounted, chance=chance, trouble=trouble))
     namespaces = sorted({namespace for namespace, _ in tables.configmaps}) if api is not None else ()
     leases = [LeaseBeat(api, each, clock=time.monotonic, wall=time.time, chance=chance) for each in namespaces if api]
-    return Surroundings(sources, Heartbeat(tables.files, leases), api, leases)
+    return Surroundings(
+        sources, Heartbeat(tables.files, leases, tables.no_api if tables.configmaps else None), api, leases
+    )

@@ -257,6 +257,7 @@ async def test_a_router_starts_by_the_mounted_file_when_there_is_no_api_server(t
     async with watching(None, token, no_api="this is no pod", fallback=tmp_path) as router:
         await until(lambda: revision(router) == 3)
         assert (await detail(router))["api"] == "this is no pod"
+        assert (await ready(router.admin_address))[1]["operator"]["why"] == "this is no pod"
 
 
 async def test_an_api_server_that_goes_and_comes_back(api: FakeApi, token: Path) -> None:
