@@ -111,21 +111,19 @@ class Publisher:
         self, policies: Sequence[RoutingPolicy], refused: Refused, at: str, rejected: Rejected = NONE_REJECTED
     ) -> None:
         """Statuses of all policies, with what publishing found laid over them; of rejected ones too."""
+        unpublished: dict[str, list[tuple[str, str]]] = {}
+        for key, refusal in sorted(self.tables.refusals.items()):
+            unpublished.setdefault(key.policy, []).append((refusal.reason, refusal.message))
         for policy in policies:
             name = resource_id(policy.metadata)
             self._uids[StatusKey(policy.kind, name)] = policy.metadata.uid
             status = self.policy_statuses.get(name)
             if status is None:
                 continue
-            unpublished = [
-                (refusal.reason, refusal.message)
-                for key, refusal in sorted(self.tables.refusals.items())
-                if key.policy == name
-            ]
             shown = laid_over(
                 status,
                 self._shown.get(name),
-                unpublished=unpublished,
+                unpublished=unpublished.get(name, ()),
                 fault=refused.get((policy.kind, name), ""),
                 at=at,
             )
