@@ -33,12 +33,6 @@ NOT_YET: Final = (
         "it sets no weights; right would be Optimized, Nearest, RoundRobin or Static",
         values=("Feedback",),
     ),
-    NotYet(
-        "RoutingPolicy",
-        ("spec", "frontends", "*", "publish", "cluster"),
-        "the table is written beside the others",
-        except_values=("local",),
-    ),
     NotYet("RoutingPolicy", ("spec", "staleness", "widenAfter"), "the last weights are kept"),
     NotYet(
         "RoutingPolicy",
