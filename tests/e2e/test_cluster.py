@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from support.cluster import Cluster, await_true, cluster_command
 
@@ -230,3 +231,62 @@ def test_down_leaves_nothing() -> None:
     assert left_behind(made.name) == []
     assert not Path(str(facts["data"])).exists()
     assert network_links() == links
+
+
+def certificate_authority(kubeconfig: str) -> str:
+    found = yaml.safe_load(kubeconfig)["clusters"][0]["cluster"]["certificate-authority-data"]
+    assert isinstance(found, str)
+    return found
+
+
+def test_a_second_one_beside_it_is_reached_by_its_pods_and_goes_alone(cluster: Cluster) -> None:
+    """Another cluster in the sense of ``publish.cluster``: an API server of its own, with its own CA, in reach."""
+    far = Cluster("far")
+    far.up(beside=cluster)
+    try:
+        mine, its = cluster.internal_kubeconfig(), far.internal_kubeconfig()
+        assert certificate_authority(mine) != certificate_authority(its)
+        server = yaml.safe_load(its)["clusters"][0]["cluster"]["server"]
+        cluster.load("tools")
+        address, _, port = server.removeprefix("https://").rpartition(":")
+        asking = f"exec 3<>/dev/tcp/{address}/{port} && echo reached"
+        cluster.kubectl("apply", "--filename=-", stdin=tools_pod("reaching", asking))
+        await_true(lambda: cluster.get("pod", "reaching")["status"]["phase"] in {"Succeeded", "Failed"}, "it asked")
+        assert cluster.kubectl("logs", "reaching").stdout == "reached\n"
+        far.kubectl("create", "namespace", "only-there")
+        assert cluster.kubectl("get", "namespace", "only-there", check=False).returncode != 0
+    finally:
+        far.down()
+        cluster.kubectl("delete", "pod", "reaching", "--ignore-not-found", "--now")
+    assert left_behind(far.name) == []
+    assert len(cluster.get("nodes")["items"]) == 1
+
+
+def tools_pod(name: str, command: str) -> str:
+    """A pod that runs one shell command and ends."""
+    container = {"name": "one", "image": TOOLS, "command": ["bash", "-c", command]}
+    spec = {"restartPolicy": "Never", "containers": [container]}
+    return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+
+
+def test_the_api_server_stops_hangs_and_comes_back_and_tells_who_asked(cluster: Cluster) -> None:
+    if cluster.how == "given":
+        pytest.skip("a given cluster's API server is not ours to stop")
+    cluster.api("stop")
+    try:
+        refused = cluster.kubectl("get", "nodes", "--request-timeout=5s", check=False)
+        assert refused.returncode != 0
+    finally:
+        cluster.api("start")
+    cluster.api("pause")
+    try:
+        hung = cluster.kubectl("get", "nodes", "--request-timeout=3s", check=False)
+        assert hung.returncode != 0
+    finally:
+        cluster.api("resume")
+    cluster.kubectl("create", "namespace", "asked-for")
+    cluster.kubectl("delete", "namespace", "asked-for")
+    asked = [json.loads(line) for line in cluster.audit().splitlines()]
+    about = [event["verb"] for event in asked if event.get("objectRef", {}).get("name") == "asked-for"]
+    assert {"create", "delete"} <= set(about)
+    assert all("requestObject" not in event for event in asked), "bodies, with secrets in them, are not logged"
