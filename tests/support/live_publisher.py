@@ -422,7 +422,7 @@ def settle(here: Here, made: ClusterPublisher, places: dict[TableKey, Place], ro
         here.now += 60
         made.tables.barred(places)
         made.publish([], places)
-        for remote in made._tables.remotes.values():
+        for remote in made._clusters.tables.remotes.values():
             remote.wait(SECONDS)
 
 
@@ -445,7 +445,7 @@ def elsewhere() -> Json:
         assert "ownerReferences" not in found["metadata"]
         assert seen_of(found).table == tables[1]
         made.beat(here.now, stamp(0))
-        for remote in made._tables.remotes.values():
+        for remote in made._clusters.tables.remotes.values():
             remote.wait(SECONDS)
         assert not missing(far, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/headrace-heartbeat")
         foreign = {

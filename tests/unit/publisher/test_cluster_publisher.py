@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import KubeClient, NotLeading
 from headrace_operator.kube.remote import Access
 from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, access, cluster_publisher, remote
-from headrace_operator.publisher.cluster.build import leads_still
+from headrace_operator.publisher.cluster.clusters import Term
 from headrace_operator.publisher.cluster.target import CHECK_SECONDS
 from headrace_operator.publisher.notes import EventNote
 from headrace_operator.publisher.places import Place, TableKey
@@ -60,7 +61,7 @@ class World:
 
     def idle(self, made: ClusterPublisher) -> None:
         """Wait until nothing is done elsewhere."""
-        for one in made._tables.remotes.values():
+        for one in made._clusters.tables.remotes.values():
             one.wait(SOON)
             assert one.idle()
 
@@ -161,11 +162,11 @@ def test_a_term_that_is_no_newer_is_refused(world: World, term: int) -> None:
 def test_who_still_holds_the_lease(world: World) -> None:
     """Asked when a table claims a newer term: the leader's own count, or another's, or no answer."""
     lease = {"metadata": {"name": "headrace-operator", "namespace": "ops"}, "spec": {"leaseTransitions": 3}}
-    client = world.here.client()
-    assert not leads_still(client, "ops", 3)
+    third = Term(world.here.client(), 3, "ops", "pod", (), lambda: 0.0)
+    assert not third.leads()
     world.here.put("leases", lease)
-    assert leads_still(client, "ops", 3)
-    assert not leads_still(client, "ops", 2)
+    assert third.leads()
+    assert not replace(third, number=2).leads()
 
 
 def test_after_a_kill_the_status_says_what_stands(world: World) -> None:

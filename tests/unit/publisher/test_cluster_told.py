@@ -272,7 +272,7 @@ def beats(kube: FakeKube, pool: Pool, *namespaces: str) -> tuple[TableTarget, Cl
     places = {TableKey(f"{one}/chat", "fe-a"): Place("t", uid="uid-chat") for one in namespaces}
     target.publish([table_of(namespace=one) for one in namespaces], places)
     kube.calls.clear()
-    return target, ClusterHeartbeat(NamespaceBeats(target, lambda: client, pool, "pod"), {})
+    return target, ClusterHeartbeat(NamespaceBeats(target, lambda: client, pool, "pod"))
 
 
 def test_each_namespace_with_tables_has_a_heartbeat(kube: FakeKube, pool: Pool) -> None:

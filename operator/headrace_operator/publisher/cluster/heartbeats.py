@@ -6,7 +6,7 @@ seconds, removed with the last table of a namespace. A table's own age says noth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -78,9 +78,10 @@ class NamespaceBeats:
 class ClusterHeartbeat:
     """The port of heartbeats: the own cluster now, each other one in its thread."""
 
-    def __init__(self, local: NamespaceBeats, others: Mapping[str, tuple[Remote, NamespaceBeats]]) -> None:
+    def __init__(self, local: NamespaceBeats) -> None:
+        """others (none yet): those of other clusters by name; they come and go."""
         self._local = local
-        self.others = dict(others)
+        self.others: dict[str, tuple[Remote, NamespaceBeats]] = {}
         self._renewed: float | None = None
 
     def renew(self, steady: float, at: str) -> bool:
@@ -92,7 +93,7 @@ class ClusterHeartbeat:
         if self._renewed is not None and steady - self._renewed < RENEW_SECONDS:
             return False
         self._renewed = steady
-        for remote, beats in self.others.values():
+        for remote, beats in list(self.others.values()):
             remote.do("renewing the heartbeat", partial(beats.beat, at))
         self._local.beat(at)
         return True

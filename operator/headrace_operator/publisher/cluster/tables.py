@@ -21,9 +21,10 @@ from headrace_operator.publisher.places import LOCAL, Place, Refusal, TableKey, 
 class ClusterTables:
     """The port of tables, over one local cluster and any number of others."""
 
-    def __init__(self, local: TableTarget, remotes: Mapping[str, Remote], inventory: Inventory) -> None:
+    def __init__(self, local: TableTarget, inventory: Inventory) -> None:
+        """remotes (none yet): the other clusters by name; they come and go."""
         self.local = local
-        self.remotes = dict(remotes)
+        self.remotes: dict[str, Remote] = {}
         self._inventory = inventory
         self._places: Mapping[TableKey, Place] = {}
         self._refused_here: dict[TableKey, Refusal] = {}
