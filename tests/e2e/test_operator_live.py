@@ -21,6 +21,7 @@ from support.live_operator import NAMESPACE, RULES, LiveOperator, clean, prepare
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 TABLE = "headrace-chat-fe-a"
+OUTAGE_SECONDS = 30.0  # twice what a Lease holds
 
 
 @pytest.fixture(scope="module")
@@ -210,16 +211,14 @@ def test_a_leader_that_is_killed_is_followed(fleet: Cluster, operators: tuple[Li
     await_true(lambda: first.get("/readyz")[0] == 200, "the old leader is a standby")
 
 
-def test_a_leader_that_is_stopped_for_a_minute_writes_nothing_on_waking(
+def test_a_leader_that_was_stopped_writes_nothing_on_waking(
     fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]
 ) -> None:
     first, second = operators  # roles as the last test left them
     await_true(lambda: first.get("/readyz")[0] == 200 and second.leads(), "the second leads")
     term = table(fleet)["identity"]["term"]
     second.signal(signal.SIGSTOP)
-    stopped = time.monotonic()
     await_true(lambda: table(fleet)["identity"]["term"] > term, "the first takes over")
-    await_true(lambda: time.monotonic() - stopped > 40, "a while goes by")
     written = len(list(writes(fleet, second.name)))
     after = table(fleet)["identity"]
     second.signal(signal.SIGCONT)
@@ -249,12 +248,12 @@ def test_sigterm_gives_the_lease_back(fleet: Cluster, operators: tuple[LiveOpera
 
 
 def test_an_api_server_that_is_away_is_outlived(fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]) -> None:
-    """For 100 s; nobody starts anew, and edits are seen afterwards."""
+    """For longer than the Lease holds; nobody starts anew, and edits are seen afterwards (100 s were tried as well)."""
     for one in operators:
         await_true(lambda one=one: one.get("/readyz")[0] == 200, "both are ready")
     fleet._run("api", "stop")
     began = time.monotonic()
-    await_true(lambda: time.monotonic() - began > 100, "a while goes by")
+    await_true(lambda: time.monotonic() - began > OUTAGE_SECONDS, "a while goes by")
     healthy = [one.get("/healthz") for one in operators]
     fleet._run("api", "start", check=False)
     await_true(lambda: fleet.kubectl("get", "ns", check=False).returncode == 0, "the API server is back")

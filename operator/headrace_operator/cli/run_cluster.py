@@ -52,9 +52,8 @@ def run_cluster(arguments: argparse.Namespace) -> int:
         EnvironmentFailed: there is no cluster, or the Lease was lost.
         InputError: the configuration is wrong.
     """
-    # What it says at level info is every event of every object.
-    logging.getLogger("kopf").setLevel(logging.WARNING)
-    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
+    # It logs each attempt of each call and each event of each object; what that comes to is said by the follower.
+    logging.getLogger("kopf").setLevel(logging.CRITICAL)
     return asyncio.run(_Operator(arguments).run())
 
 

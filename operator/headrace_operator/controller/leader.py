@@ -78,7 +78,9 @@ class Leader:
         self._clock = clock
         self._wall = wall
         self._lease: dict[str, Any] | None = None
-        self._seen: tuple[tuple[object, ...], float] = ((), 0.0)  # what the Lease said last, and since when
+        self._sign: tuple[object, ...] = ()  # what the Lease said last
+        self._silent = 0.0  # seconds that it was seen to say nothing else
+        self._looked_at: float | None = None  # when it was read last; None: the last attempt failed
         self._until = -float("inf")
         self._leading = False
         self._lost = False
@@ -162,24 +164,31 @@ class Leader:
         if self._lease is None:
             # Made for nobody first: its uid shows whether it is the same one when it has been silent for long enough.
             self._write({"holderIdentity": "", "leaseTransitions": 0, "renewTime": self._time()})
-        elif self._expired(began) and self._take(began, self._transitions + 1):
+        elif self._expired() and self._take(began, self._transitions + 1):
             self._leading = True
             log.info("leading from now on, term %d", self.term)
             self._on_change(True)
 
     def _look(self) -> None:
-        """Read the Lease; note when it was first seen as it is."""
+        """Read the Lease; count for how long it has been seen as it is.
+
+        A time in which it could not be read counts for nothing: its holder could not renew it either.
+        """
+        before, self._looked_at = self._looked_at, None
         try:
             self._lease = self._client.get(self._path)
         except KubeFault as fault:
             if not fault.missing:
                 raise
             self._lease = None
-        seen = _sign(self._lease)
-        if seen != self._seen[0]:
-            self._seen = (seen, self._clock())
+        now = self._clock()
+        if _sign(self._lease) != self._sign:
+            self._sign, self._silent = _sign(self._lease), 0.0
+        elif before is not None:
+            self._silent += now - before
+        self._looked_at = now
 
-    def _expired(self, now: float) -> bool:
+    def _expired(self) -> bool:
         """Whether it may be taken: given back, ours, or without a sign for as long as its holder said.
 
         One that was just made may stand for one that was deleted under a leader, who is sure of itself for a while yet.
@@ -188,7 +197,7 @@ class Leader:
         if self.holder == self.identity or (not self.holder and self._transitions > 0):
             return True
         stated = _whole(spec.get("leaseDurationSeconds"), 0)
-        return now - self._seen[1] >= max(stated, self._timing.lease)
+        return self._silent >= max(stated, self._timing.lease)
 
     def _take(self, began: float, transitions: int) -> bool:
         """Write ourselves into the Lease as it was read; False: somebody else was faster, or nothing is known."""
@@ -240,7 +249,7 @@ class Leader:
             return False
         self._raced = False
         self._settled()
-        self._seen = (_sign(self._lease), self._clock())
+        self._sign, self._silent = _sign(self._lease), 0.0
         return True
 
     def _lose(self, why: str) -> None:

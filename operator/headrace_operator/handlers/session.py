@@ -87,6 +87,8 @@ class Session:
 
     async def _watch(self) -> None:
         self._stop, self._loop = asyncio.Event(), asyncio.get_running_loop()
+        # A stream that ends as its pause is cancelled trips over itself in kopf (clients/api.py), without harm.
+        self._loop.set_exception_handler(lambda _, context: log.debug("kopf: %s", context.get("message")))
         if self._ending.is_set():
             return
         await kopf.operator(
@@ -113,7 +115,10 @@ class Session:
     def _follow(self, registry: kopf.OperatorRegistry, one: Watched) -> None:
         @kopf.on.event(one.group, one.version, one.plural, id=one.plural, registry=registry)
         async def told(event: Any, **_: Any) -> None:
-            self._tell(one.kind, event["type"], event["object"])
+            try:
+                self._tell(one.kind, event["type"], event["object"])
+            except Exception:
+                log.exception("an event of a %s could not be taken; the next list shows what it was", one.kind)
 
 
 def connection_of(settings: client.Configuration) -> kopf.ConnectionInfo:

@@ -153,6 +153,33 @@ def test_an_api_server_that_is_away_for_a_moment_costs_nothing(server: Leases, t
     assert first.told == [True]
 
 
+def test_after_an_outage_the_leader_goes_on_before_others_count_it_silent(server: Leases, time: Time) -> None:
+    """Nobody could renew meanwhile: a standby that is first to reach the API server again waits as before."""
+    first, standby = led(server, time), Candidate(server, time, "b")
+    standby.leader.step()
+    first.client.down = standby.client.down = True
+    for _ in range(50):
+        time.now += 2.0
+        first.leader.step()
+        standby.leader.step()
+    first.client.down = standby.client.down = False
+    standby.leader.step()
+    assert not standby.leader.valid()
+    time.now += 2.0
+    standby.leader.step()
+    first.leader.step()
+    assert first.leader.valid()
+    assert (first.leader.term, first.told) == (1, [True])
+    first.client.down = True
+    for _ in range(7):
+        time.now += 2.0
+        standby.leader.step()
+        assert not standby.leader.valid()
+    time.now += 4.0
+    standby.leader.step()
+    assert standby.leader.valid()
+
+
 def test_a_renewal_whose_answer_was_lost_is_looked_up(server: Leases, time: Time) -> None:
     first = led(server, time)
     first.client.lost = True
