@@ -37,6 +37,7 @@ TABLE = "headrace-chat-fe-eu-west"
 EDGE = "edge-headrace-router-fe-eu-west"
 
 SMALL = {"requests": {"cpu": "20m", "memory": "64Mi"}}
+BRIEF = {"graceSeconds": 5, "resources": SMALL}  # its requests take a second
 IMAGE = {"registry": "localhost/headrace", "tag": "test"}
 VALUES = {
     "image": IMAGE,
@@ -50,13 +51,13 @@ VALUES = {
             ],
         },
     },
-    "routers": [{"frontend": "fe-us-east", "policies": ["inference/chat"], "replicas": 1, "resources": SMALL}],
+    "routers": [{"frontend": "fe-us-east", "policies": ["inference/chat"], "replicas": 1} | BRIEF],
 }
 EDGE_VALUES = {
     "image": IMAGE,
     "operator": {"enabled": False},
     "crds": {"install": False},
-    "routers": [{"frontend": "fe-eu-west", "policies": ["inference/chat"], "resources": SMALL}],
+    "routers": [{"frontend": "fe-eu-west", "policies": ["inference/chat"]} | BRIEF],
 }
 
 
