@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from headrace_api.names import LABEL_MANAGED, LABEL_POLICY_UID
 from headrace_api.table import Identity, RoutingTable
-from headrace_operator.decision.tables.encode import encode_table
+from headrace_operator.decision.tables.encode import encode_table, stamped
 from headrace_operator.kube.client import NotLeading
 from headrace_operator.kube.pool import Pool
+from headrace_operator.publisher.cluster.refused import RETRY_SECONDS
 from headrace_operator.publisher.cluster.target import CHECK_SECONDS, TableTarget
 from headrace_operator.publisher.places import Place, TableKey
+from support.engine_manifests import AT
 from support.fake_kube import Call, FakeKube, Refuse
 from support.tables import key, places_of, policy_of, table_of
 
@@ -466,6 +468,64 @@ def test_a_term_no_lease_counts_to_is_no_table(kube: FakeKube, made: TableTarget
     again = target(kube, pool, clock, term=2)
     assert (again.newest_term(), again.tables()) == (0, ())
     assert again.publish([table_of(term=2)], PLACES) == (table_of(term=2),)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda table: json.dumps(table)[:-1] + ', "later": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        lambda table: json.dumps(table | {"policy": "\ud800"}),
+    ],
+    ids=["nested without end", "half a letter"],
+)
+def test_no_ones_table_stops_a_takeover(
+    kube: FakeKube, made: TableTarget, pool: Pool, clock: Clock, spoil: Callable[[Any], str]
+) -> None:
+    """Who may write a ConfigMap in one namespace must not keep the operator from everybody else's."""
+    made.publish([table_of(), table_of(name="calm")], places_of(policy_of(), policy_of("calm")))
+    text = spoil(json.loads(encode_table(table_of())))
+    kube.edit("configmaps", NAME, lambda found: found["data"].update({"table.json": text}))
+    assert target(kube, pool, clock, term=2).tables() == (table_of(name="calm"),)
+    clock.now += CHECK_SECONDS
+    assert made.repair(PLACES) == (key(),)
+    assert standing(kube) == table_of()
+
+
+@pytest.mark.parametrize("revision", [10**11 + 1, 2**63, 10**40])
+def test_an_edited_revision_is_not_counted_on_from(
+    kube: FakeKube, made: TableTarget, pool: Pool, clock: Clock, revision: int
+) -> None:
+    """One number serves all tables: past 10^12 routers refuse them, past 2^63 the API server refuses statuses."""
+    made.publish([table_of(7)], PLACES)
+    text = encode_table(table_of(revision)).decode()
+    kube.edit("configmaps", NAME, lambda found: found["data"].update({"table.json": text}))
+    (table,) = target(kube, pool, clock, term=2).tables()
+    assert table.identity == Identity(uid="uid-chat", term=1, revision=0)
+    assert table.models == table_of().models
+
+
+def test_a_term_that_could_not_be_put_on_a_table_is_put_there_later(
+    kube: FakeKube, made: TableTarget, pool: Pool, clock: Clock
+) -> None:
+    """Else the write of a leader that was paused would still land: the version is the one that it had read."""
+    unwanted = table_of(name="kept")
+    made.publish([table_of(), table_of(frontend="fe-b"), unwanted], PLACES | places_of(policy_of("kept")))
+    again = target(kube, pool, clock, term=2)
+
+    def refuse(call: Call) -> None:
+        if call.method != "GET":
+            raise Refuse(500, "InternalError", "etcdserver: leader changed")
+
+    kube.refuse = refuse
+    late = [stamped(one, Identity(uid=one.identity.uid, term=2, revision=1), AT) for one in again.tables()]
+    assert again.publish(late, {}) == ()
+    kube.refuse = lambda _: None
+    assert again.repair(PLACES) == ()  # what was just refused rests
+    clock.now += RETRY_SECONDS
+    assert len(again.repair(PLACES)) == 3
+    assert {one.identity.term for one in again.tables()} == {2}
+    with pytest.raises(NotLeading):
+        made.publish([table_of(2)], PLACES)
 
 
 def test_two_installations_in_one_cluster(kube: FakeKube, made: TableTarget, pool: Pool, clock: Clock) -> None:

@@ -23,6 +23,8 @@ ANNOTATION_ON_DELETE: Final = "headrace.dev/on-delete"
 RETAIN: Final = "Retain"
 MAX_TERM: Final = 2**31 - 2**16
 """Near the end of what a Lease counts to: only an edit says so, and it must not leave leaders without a term."""
+MAX_REVISION: Final = 10**11
+"""More than anybody publishes: one table's edit must not drive all others' numbers to where routers refuse them."""
 OURS: Final = f"{LABEL_MANAGED}={MANAGER}"
 
 
@@ -112,10 +114,13 @@ def seen_of(found: Json) -> Seen:
     table: RoutingTable | None = None
     try:
         table = msgspec.json.decode(text, type=RoutingTable) if isinstance(text, str) else None
-    except (msgspec.MsgspecError, UnicodeError):
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         table = None
     if table is not None and (table.policy_namespace != metadata.get("namespace") or table.identity.term > MAX_TERM):
         table = None
+    if table is not None and table.identity.revision > MAX_REVISION:
+        # Under a later term any revision is new to routers, so counting may begin again.
+        table = msgspec.structs.replace(table, identity=msgspec.structs.replace(table.identity, revision=0))
     key = key_of(table) if table is not None else None
     if key is None and labels.get(LABEL_POLICY) and labels.get(LABEL_FRONTEND):
         key = TableKey(f"{metadata.get('namespace')}/{labels[LABEL_POLICY]}", labels[LABEL_FRONTEND])

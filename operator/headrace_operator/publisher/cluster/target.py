@@ -168,10 +168,11 @@ class TableTarget:
         for table in self.tables():
             key = key_of(table)
             place = places.get(key)
-            if place is None or place.cluster != self.cluster or self._is_barred(key):
+            if (place is not None and place.cluster != self.cluster) or self._is_barred(key):
                 continue
-            if key in touched or (place.publishes and self._stands_otherwise(key, place)):
-                uid = place.uid or table.identity.uid
+            # An older term was left by a write that failed: an earlier leader's late one could still land on it.
+            if table.identity.term < self._term or key in touched or self._stands_otherwise(key, place):
+                uid = (place.uid if place is not None else "") or table.identity.uid
                 identity = Identity(uid=uid, term=self._term, revision=table.identity.revision)
                 wanted.append(stamped(table, identity, table.issued) if identity != table.identity else table)
         return tuple(key_of(table) for table in self.publish(wanted, places))
@@ -330,9 +331,9 @@ class TableTarget:
         standing = self.shelf.standing(key)
         return None if standing is None else standing[2]._replace(name=standing[1].name)
 
-    def _stands_otherwise(self, key: TableKey, place: Place) -> bool:
+    def _stands_otherwise(self, key: TableKey, place: Place | None) -> bool:
         standing = self.shelf.standing(key)
-        if standing is None:
+        if place is None or not place.publishes or standing is None:
             return False
         table, spot, _ = standing
         seen = self.shelf.seen(spot)
