@@ -8,11 +8,12 @@ exception whose text never holds a token, whatever the server answers.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from enum import Enum
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Final
 
 import aiohttp
 import msgspec
@@ -27,6 +28,9 @@ WHOLE: Final = 60.0
 MAX_LINE: Final = 8 * 2**20
 _MAX_FAULT: Final = 4_096
 _SHOWN: Final = 240
+# So many signs of a token in a row give part of it away: a server may repeat one cut.
+_PART: Final = 16
+_SIGNS: Final = re.compile(rf"[A-Za-z0-9._~+/=-]{{{_PART},}}")
 
 
 class FaultKind(Enum):
@@ -58,6 +62,7 @@ class KubeApi:
         self._credentials = credentials
         self._session: aiohttp.ClientSession | None = None
         self._ca = b""
+        self._token = ""
         self._lock = asyncio.Lock()
 
     async def get(self, path: str, query: Mapping[str, str], most: int) -> bytes:
@@ -104,6 +109,19 @@ class KubeApi:
                     if (size := size + len(rest)) > MAX_LINE:
                         raise ApiFault(FaultKind.BROKEN, f"{path} has a line of over {MAX_LINE} bytes")
 
+    def shown(self, text: str) -> str:
+        """Text from this server for a message: one line, without the token or parts of it."""
+        token, text = self._token, text[:_MAX_FAULT]
+        if not token:
+            return one_line(text)
+
+        def without(found: re.Match[str]) -> str:
+            signs = found[0]
+            told = any(signs[at : at + _PART] in token for at in range(len(signs) - _PART + 1))
+            return "[token]" if told else signs
+
+        return one_line(_SIGNS.sub(without, text.replace(token, "[token]")))
+
     async def close(self) -> None:
         """Close all connections."""
         session, self._session = self._session, None
@@ -117,29 +135,28 @@ class KubeApi:
             while piece := await response.content.readany():
                 yield piece
         except (aiohttp.ClientError, OSError) as error:
-            raise ApiFault(FaultKind.UNREACHABLE, f"{path} broke off: {_text(error)}") from error
+            raise ApiFault(FaultKind.UNREACHABLE, f"{path} broke off: {self._text(error)}") from error
         finally:
             response.close()
 
     async def _answer(self, path: str, query: Mapping[str, str]) -> aiohttp.ClientResponse:
         try:
-            token = await asyncio.to_thread(self._credentials.read_token)
-            response = await self._ask(path, query, token)
+            response = await self._ask(path, query)
             if response.status == HTTPStatus.UNAUTHORIZED:
                 response.close()
                 # The token may have been replaced between the read and the answer.
-                token = await asyncio.to_thread(self._credentials.read_token)
-                response = await self._ask(path, query, token)
+                response = await self._ask(path, query)
         except NoCredentials as error:
             raise ApiFault(FaultKind.REFUSED, str(error)) from error
         if response.status != HTTPStatus.OK:
             try:
-                raise await _refusal(path, response, token)
+                raise await self._refusal(path, response)
             finally:
                 response.close()
         return response
 
-    async def _ask(self, path: str, query: Mapping[str, str], token: str) -> aiohttp.ClientResponse:
+    async def _ask(self, path: str, query: Mapping[str, str]) -> aiohttp.ClientResponse:
+        self._token = token = await asyncio.to_thread(self._credentials.read_token)
         headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "headrace-router"}
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -152,7 +169,7 @@ class KubeApi:
         except TimeoutError as error:
             raise ApiFault(FaultKind.UNREACHABLE, f"the API server did not answer within {HEAD:.0f} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise ApiFault(FaultKind.UNREACHABLE, f"the API server can't be reached: {_text(error)}") from error
+            raise ApiFault(FaultKind.UNREACHABLE, f"the API server can't be reached: {self._text(error)}") from error
 
     async def _connected(self) -> aiohttp.ClientSession:
         """A session that trusts what the authority's file holds now."""
@@ -170,30 +187,27 @@ class KubeApi:
                 )
             return self._session
 
+    async def _refusal(self, path: str, response: aiohttp.ClientResponse) -> ApiFault:
+        """The fault that an answer other than 200 is, in the server's words where it has any."""
+        said = ""
+        try:
+            async with asyncio.timeout(HEAD):
+                body = await response.content.read(_MAX_FAULT)
+            said = msgspec.json.decode(body, type=_Status).message
+        except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # the status alone says enough
+        text = f"{path}: {response.status}{' ' if said else ''}{self.shown(said)}"
+        if response.status == HTTPStatus.GONE:
+            return ApiFault(FaultKind.GONE, text)
+        if response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
+            return ApiFault(FaultKind.REFUSED, text)
+        return ApiFault(FaultKind.UNREACHABLE, text)
 
-async def _refusal(path: str, response: aiohttp.ClientResponse, token: str) -> ApiFault:
-    """The fault that an answer other than 200 is, in the server's words where it has any."""
-    said = ""
-    try:
-        async with asyncio.timeout(HEAD):
-            body = await response.content.read(_MAX_FAULT)
-        said = msgspec.json.decode(body, type=_Status).message
-    except (TimeoutError, aiohttp.ClientError, OSError, msgspec.DecodeError, UnicodeDecodeError):
-        pass  # the status alone says enough
-    text = f"{path}: {response.status}{' ' if said else ''}{one_line(said)}"
-    if token:
-        text = text.replace(token, "[token]")
-    if response.status == HTTPStatus.GONE:
-        return ApiFault(FaultKind.GONE, text)
-    if response.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.NOT_FOUND):
-        return ApiFault(FaultKind.REFUSED, text)
-    return ApiFault(FaultKind.UNREACHABLE, text)
+    def _text(self, error: Exception) -> str:
+        """What went wrong: aiohttp's words on broken HTTP repeat bytes of the answer."""
+        return self.shown(str(error)) or type(error).__name__
 
 
 def one_line(text: str) -> str:
     """Text from a server, for a message."""
     return "".join(sign if sign.isprintable() else " " for sign in " ".join(text.split()))[:_SHOWN]
-
-
-def _text(error: Any) -> str:
-    return one_line(str(error)) or type(error).__name__

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from headrace_api.names import HEARTBEAT_LEASE, HEARTBEAT_STALE_SECONDS
-from headrace_router.io.kube_client import ApiFault, KubeApi, one_line
+from headrace_router.io.kube_client import ApiFault, KubeApi
 
 EVERY: Final = 10.0
 MAX_LEASE: Final = 65_536
@@ -63,7 +63,7 @@ class LeaseBeat:
             except ApiFault as fault:
                 self.why = fault.reason
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                self.why = f"{self._path} can't be read: {one_line(str(error))}"
+                self.why = f"{self._path} can't be read: {self._api.shown(str(error))}"
             # At most every 10 s, and never all routers at once.
             await asyncio.sleep(EVERY * (1.0 + 0.2 * self._chance()))
 

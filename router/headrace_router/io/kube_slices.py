@@ -2,7 +2,7 @@
 
 Beside the routing-weight path. One watch a namespace, told apart here, so that thousands of engines cost no more
 requests than one. Which target port a Service's port is stands in the Service: all of them are listed with the slices,
-and again, seldom, when one is asked for that isn't known. Must not keep more of a slice than is read.
+and again when one is named that isn't known. Must not keep more of a slice than is read.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from headrace_router.io.kube_watch import MAX_PAGE, Reflector
 
 log = logging.getLogger("headrace.router")
 
-# Seconds between two lists of Services; longer each time that one brought nothing new.
+# Seconds between two lists of Services; longer each time while they are refused.
 SERVICES_EVERY: Final = 10.0
 SERVICES_SELDOM: Final = 300.0
+# Engines wait this long for the first list: slices alone mostly tell which port is meant.
+FIRST_SERVICES_WITHIN: Final = 2.0
 
 Object = dict[str, Any]
 
@@ -57,6 +59,8 @@ class NamespaceSlices:
         self._slices: dict[str, dict[str, Object]] = {}
         self._services: dict[str, Object] = {}
         self._urls: dict[str, dict[tuple[int, str], tuple[str, ...]]] = {}
+        # (Service, port) that Services were asked for since the last list of slices.
+        self._asked: set[tuple[str, int]] = set()
         self._ask_services = asyncio.Event()
         self._reflector = Reflector(
             api,
@@ -70,9 +74,9 @@ class NamespaceSlices:
         )
 
     @property
-    def refused(self) -> bool:
-        """Whether the API server won't tell, until somebody grants it."""
-        return self.fault is not None and self.fault.kind is FaultKind.REFUSED
+    def by_name(self) -> bool:
+        """Whether names must do: the API server won't tell until somebody grants it, or can't and never did."""
+        return self.fault is not None and (self.fault.kind is FaultKind.REFUSED or not self.known)
 
     async def follow(self) -> None:
         """Follow until cancelled."""
@@ -91,7 +95,8 @@ class NamespaceSlices:
     def _read_urls(self, service: str, port: int, scheme: str) -> Iterator[str]:
         slices = self._slices.get(service, {})
         known = self._services.get(service)
-        if slices and not _has_port(known, port):
+        if slices and not _has_port(known, port) and (service, port) not in self._asked:
+            self._asked.add((service, port))
             self._ask_services.set()
         for endpoint in read_endpoints(slices.values(), port, known):
             if endpoint.ready:
@@ -105,8 +110,9 @@ class NamespaceSlices:
         for one in found:
             self._keep(one)
         owners = before.keys() | self._slices.keys()
-        self._tell({owner for owner in owners if _versions(before, owner) != _versions(self._slices, owner)})
+        self._asked.clear()
         self._ask_services.set()
+        self._tell({owner for owner in owners if _versions(before, owner) != _versions(self._slices, owner)})
 
     def _event(self, kind: str, one: Object) -> None:
         service, name = self._whose(one)
@@ -143,12 +149,13 @@ class NamespaceSlices:
         return (service, str(name)) if ours else ("", "")
 
     def _told(self, fault: ApiFault | None) -> None:
-        before, self.fault = self.fault, fault
+        before, by_name = self.fault, self.by_name
+        self.fault = fault
         if fault is not None and before is None:
             log.warning("EndpointSlices of namespace %s can't be watched: %s", self.namespace, fault.reason)
         if fault is None and before is not None:
             log.info("EndpointSlices of namespace %s are watched", self.namespace)
-        if (before is None) != (fault is None):
+        if (before is None) != (fault is None) or self.by_name != by_name:
             self._changed(self.namespace, None)
 
     async def _list_services(self) -> None:
@@ -157,8 +164,16 @@ class NamespaceSlices:
         while True:
             await self._ask_services.wait()
             self._ask_services.clear()
-            services = await self._read_services()
-            wait = SERVICES_EVERY if services != self._services else min(SERVICES_SELDOM, 2.0 * wait)
+            services = self._services
+            try:
+                async with asyncio.timeout(None if self.known else FIRST_SERVICES_WITHIN):
+                    services = await self._read_services()
+                wait = SERVICES_EVERY
+            except (ApiFault, TimeoutError) as fault:
+                log.info("Services of namespace %s can't be listed: %s", self.namespace, fault or "no answer yet")
+                refused = isinstance(fault, ApiFault) and fault.kind is FaultKind.REFUSED
+                wait = min(SERVICES_SELDOM, 2.0 * wait) if refused else SERVICES_EVERY
+                self._ask_services.set()
             if services != self._services or not self.known:
                 self._services = services
                 self.known = True
@@ -166,18 +181,21 @@ class NamespaceSlices:
             await asyncio.sleep(wait)
 
     async def _read_services(self) -> dict[str, Object]:
-        """Ports of all Services; those known before where they can't be read."""
+        """Ports of all Services.
+
+        Raises:
+            ApiFault: they can't be read.
+        """
+        path = f"/api/v1/namespaces/{self.namespace}/services"
+        raw = await self._api.get(path, {}, MAX_PAGE)
         try:
-            raw = await self._api.get(f"/api/v1/namespaces/{self.namespace}/services", {}, MAX_PAGE)
             found = (await asyncio.to_thread(_SERVICES.decode, raw)).items or []
-        except ApiFault as fault:
-            log.info("Services of namespace %s can't be listed: %s", self.namespace, fault.reason)
-            return self._services
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.warning("Services of namespace %s can't be read: %s", self.namespace, error)
-            return self._services
-        ports = {_mapping(one.get("metadata")).get("name"): _mapping(one.get("spec")).get("ports") for one in found}
-        return {str(name): {"spec": {"ports": stated}} for name, stated in ports.items()}
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ApiFault(FaultKind.BROKEN, f"{path} can't be read: {self._api.shown(str(error))}") from error
+        return {
+            str(_mapping(one.get("metadata")).get("name")): {"spec": {"ports": _mapping(one.get("spec")).get("ports")}}
+            for one in found
+        }
 
 
 def _version(one: Object) -> object:

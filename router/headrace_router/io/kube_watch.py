@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
+from http import HTTPStatus
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from headrace_router.io.kube_client import ApiFault, FaultKind, KubeApi, one_line
+from headrace_router.io.kube_client import ApiFault, FaultKind, KubeApi
 
 T = TypeVar("T")
 
@@ -165,7 +166,7 @@ class Reflector(Generic[T]):
             page = _PAGE.decode(raw)
             return page, [self._decoder.decode(item) for item in page.items or ()]
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ApiFault(FaultKind.BROKEN, f"{self._path} can't be read: {one_line(str(error))}") from error
+            raise ApiFault(FaultKind.BROKEN, f"{self._path} can't be read: {self._api.shown(str(error))}") from error
 
     async def _watch(self) -> None:
         """Until the server ends it."""
@@ -193,17 +194,16 @@ class Reflector(Generic[T]):
         try:
             event = _EVENT.decode(line)
             if event.type == "ERROR":
-                raise _fault(self._path, _ERROR.decode(event.object))
+                raise self._fault(_ERROR.decode(event.object))
             version = _VERSIONED.decode(event.object).metadata.resource_version
             if event.type in ("ADDED", "MODIFIED", "DELETED"):
                 self._changed(event.type, self._decoder.decode(event.object))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            reason = f"an event of {self._path} can't be read: {one_line(str(error))}"
+            reason = f"an event of {self._path} can't be read: {self._api.shown(str(error))}"
             raise ApiFault(FaultKind.BROKEN, reason) from error
         if version:
             self._version = version
 
-
-def _fault(path: str, error: _Error) -> ApiFault:
-    kind = FaultKind.GONE if error.code == 410 else FaultKind.BROKEN
-    return ApiFault(kind, f"{path}: {error.code} {one_line(error.message)}")
+    def _fault(self, error: _Error) -> ApiFault:
+        kind = FaultKind.GONE if error.code == HTTPStatus.GONE else FaultKind.BROKEN
+        return ApiFault(kind, f"{self._path}: {error.code} {self._api.shown(error.message)}")

@@ -67,6 +67,7 @@ class Services:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._dns = DnsServices(resolver, chance=chance, changed=self._resolved)
         self._since: float | None = None
+        self._settled = False
         self._ended: set[asyncio.Task[None]] = set()
 
     def known(self, tables: Sequence[RoutingTable]) -> dict[str, Sequence[str]]:
@@ -84,7 +85,7 @@ class Services:
         self._of_host = {}
         for engine, service in self._engines.items():
             self._of_host.setdefault(service.host, []).append(engine)
-        if self._engines and self._since is None:
+        if self._since is None:
             self._since = asyncio.get_running_loop().time()
         namespaces = {service.namespace for service in self._engines.values()} if self._api is not None else set()
         for namespace in self._namespaces.keys() - namespaces:
@@ -93,14 +94,17 @@ class Services:
             self._start(namespace)
         self._want_names()
         self._tell(self._engines)
+        self.settled()
 
     def settled(self) -> bool:
-        """Whether there was a first word on all that the tables name; never False for long."""
-        if self._since is None or asyncio.get_running_loop().time() - self._since >= SETTLED_AFTER:
+        """Whether there was a first word on all that the first tables named; never False for long, nor ever again."""
+        if self._settled or self._since is None:
             return True
-        return self._dns.answered() and all(
-            slices.known or slices.fault is not None for slices in self._namespaces.values()
+        self._settled = asyncio.get_running_loop().time() - self._since >= SETTLED_AFTER or (
+            self._dns.answered()
+            and all(slices.known or slices.fault is not None for slices in self._namespaces.values())
         )
+        return self._settled
 
     def unreached(self, engine: str) -> None:
         """An address of the engine can't be connected to."""
@@ -144,7 +148,7 @@ class Services:
 
     def _by_name(self, wanted: Wanted) -> bool:
         slices = self._namespaces.get(wanted.namespace)
-        return slices is None or slices.refused
+        return slices is None or slices.by_name
 
     def _urls(self, wanted: Wanted) -> Sequence[str] | None:
         """Addresses of a Service now; None: nothing is known of it, or nothing new."""
