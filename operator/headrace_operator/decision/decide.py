@@ -34,12 +34,13 @@ from headrace_operator.decision.status.findings import Facts, engines_of, findin
 from headrace_operator.decision.tables.carry import same_weights
 from headrace_operator.decision.tables.encode import TableTooLarge
 from headrace_operator.decision.tick import Assess, Outcome, Tick
-from headrace_operator.decision.why.attribution import Causes, attribute, shares_of
+from headrace_operator.decision.why.attribution import Causes, PutBack, shares_of
 from headrace_operator.decision.why.book import Book, open_book
 from headrace_operator.decision.why.sentences import relief_text, why
 from headrace_operator.decision.why.what_if import Relief, best_replica
 from headrace_operator.snapshot.clock import rfc3339
-from headrace_operator.snapshot.model import PolicyState, SavingSince, Snapshot, SourceKey
+from headrace_operator.snapshot.cut import Cutter
+from headrace_operator.snapshot.model import PolicyState, SavingSince, Snapshot
 from headrace_operator.strategies.base import ComponentResult
 from headrace_operator.strategies.optimized import optimized
 from headrace_operator.strategies.run import Solve, rerun, run_strategies
@@ -81,6 +82,23 @@ class _Round(NamedTuple):
     real: tuple[tuple[str, str], ...]
     taken: Mapping[tuple[str, str], str]
     barred: Collection[tuple[str, str]]
+    why: PutBack | None = None
+
+    def of(self, result: ComponentResult, part: Snapshot, published: Cutter | None) -> _Round:
+        """The same for one component: its part of the snapshot, and how causes of its changes are found."""
+        ids = result.policies
+        before = None if published is None else published.also(ids, (engine.id for engine in part.engines))
+        now = part
+        if before is not None and len(before.engines) > len(part.engines):
+            present = {engine.id for engine in before.engines}
+            now = msgspec.structs.replace(
+                part, engines=tuple(engine for engine in self.snapshot.engines if engine.id in present)
+            )
+        outcome = self.tick.outcomes.get(ids)
+        fixed = outcome.fixed if outcome is not None else {}
+        return self._replace(
+            snapshot=part, why=PutBack(before, now, lambda world: shares_of(rerun(world, ids, fixed, self.solve)))
+        )
 
     @property
     def at(self) -> str:
@@ -122,8 +140,9 @@ def decide(
     if memory.last is not None and memory.last.class_edges != held.class_edges:
         held = msgspec.structs.replace(held, savings=())  # they were those of other classes
     standing = standing_tables(tables, memory.shadow, held)
-    tick = Tick(held, memory, standing, solve, assess)
-    results = run_strategies(held, solve=tick)
+    cut = Cutter(held)
+    tick = Tick(cut, memory, standing, solve, assess)
+    results = run_strategies(held, solve=tick, cut=cut)
     held = msgspec.structs.replace(held, shedding=_shedding(tick.outcomes))
     current = _Round(
         held,
@@ -141,19 +160,22 @@ def decide(
         barred,
     )
     policies = {policy.id: policy for policy in held.policies}
+    tables_of = _by_policy(standing)
+    published = Cutter(memory.published) if memory.published is not None else None
     told: dict[str, _Told] = {}
     users: dict[str, list[str]] = {}
     for result in results:
-        book = open_book(held, result)
+        part = current.of(result, msgspec.structs.replace(cut(result.policies), shedding=held.shedding), published)
+        book = open_book(part.snapshot, result)
         for name in result.policies:
-            told[name] = _tell(current, book, policies[name])
+            told[name] = _tell(part, book, policies[name], tables_of.get(name, []))
             for engine in sorted(engines_of(name, book)):
                 users.setdefault(engine, []).append(name)
     return _joined(current, results, told, engine_events(memory.last, held, users))
 
 
-def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
-    """Tables, status and Events of one policy."""
+def _tell(current: _Round, book: Book, policy: PolicyState, before: Sequence[RoutingTable]) -> _Told:
+    """Tables, status and Events of one policy. current: of its component. before: its tables that stand."""
     moved = _moved(current, book)
     publication = publish(
         book,
@@ -167,7 +189,6 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         barred=current.barred,
     )
     old = current.statuses.get(policy.id, PolicyStatus())
-    before = [table for key, table in sorted(current.standing.items()) if key[0] == policy.id]
     changed = bool(publication.written)
     shifted = changed and not _same(before, publication.after)
     relief = _relief(current, book) if moved and changed else None
@@ -188,7 +209,7 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
     history: list[tuple[str, str]] = []
     events: list[Event] = []
     if changed:
-        causes = _causes(current, book, policy, bool(before)) if shifted else ()
+        causes = _causes(current, policy) if shifted and before else ()
         status = published(
             old,
             book,
@@ -225,6 +246,14 @@ def _tell(current: _Round, book: Book, policy: PolicyState) -> _Told:
         signals=signal_lines(policy, book, current.snapshot),
     )
     return _Told(publication, status, [*events, *news], history, shifted)
+
+
+def _by_policy(standing: Mapping[tuple[str, str], RoutingTable]) -> dict[str, list[RoutingTable]]:
+    """Tables by policy, sorted by front-end."""
+    found: dict[str, list[RoutingTable]] = {}
+    for (policy, _), table in sorted(standing.items()):
+        found.setdefault(policy, []).append(table)
+    return found
 
 
 def _count(current: _Round, policy: PolicyState, publication: Publication) -> int:
@@ -274,19 +303,9 @@ def _relief(current: _Round, book: Book) -> Relief | None:
     return best_replica(book, current.solve, current.tick.outcomes[book.result.policies].fixed)
 
 
-def _causes(current: _Round, book: Book, policy: PolicyState, stood: bool) -> Causes:
+def _causes(current: _Round, policy: PolicyState) -> Causes:
     """Causes in percent of what this publication changes."""
-    if not stood:
-        return ()
-    ids = book.result.policies
-    outcome = current.tick.outcomes.get(ids)
-    fixed = outcome.fixed if outcome is not None else {}
-
-    def flows(snapshot: Snapshot) -> dict[tuple[SourceKey, str], float]:
-        solution = rerun(snapshot, ids, fixed, current.solve)
-        return {key: flow for key, flow in shares_of(solution).items() if key[0].policy == policy.id}
-
-    return attribute(current.memory.published, current.snapshot, flows)
+    return current.why.causes(policy.id) if current.why is not None else ()
 
 
 def _edits(current: _Round, book: Book, policy: PolicyState, before: Sequence[RoutingTable], causes: Causes) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from headrace_operator.decision.why.text import listed, plain
 from headrace_operator.snapshot.eligibility import bare_name, exclusion, model_exclusion, namespace, service_exclusion
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot
+from headrace_operator.snapshot.selection import Selection
 from headrace_operator.snapshot.work import reference_work_of
 
 BELIEVED_SHARE: Final = 0.5  # of a model's ready capacity that may go in one tick on one source's word
@@ -35,20 +36,22 @@ def hold_losses(last: Snapshot | None, now: Snapshot) -> tuple[Snapshot, tuple[H
     if last is None:
         return now, ()
     old_policies = {policy.id: policy for policy in last.policies}
+    present = {engine.id: engine for engine in now.engines}
+    selection = Selection(last.engines)
     holds: list[Hold] = []
     for policy in now.policies:
         old = old_policies.get(policy.id)
         if old is not None and old.spec == policy.spec:
-            holds += _holds(policy, last, now)
+            holds += _holds(policy, selection.of(policy.id, policy.spec), present)
     held = {name for hold in holds for name in hold.engines}
     return (_with_held(last, now, held), tuple(holds)) if held else (now, ())
 
 
-def _holds(policy: PolicyState, last: Snapshot, now: Snapshot) -> list[Hold]:
-    present = {engine.id: engine for engine in now.engines}
+def _holds(policy: PolicyState, selected: Iterable[EngineState], present: Mapping[str, EngineState]) -> list[Hold]:
+    """selected: engines of the policy before. present: all engines now, by id."""
     holds: list[Hold] = []
     for model in sorted({model for _, model in policy.served} | {entry.name for entry in policy.spec.models}):
-        before = [engine for engine in last.engines if _serves(policy, model, engine)]
+        before = [engine for engine in selected if _serves(policy, model, engine)]
         less = [(engine, present.get(engine.id)) for engine in before if _has_less(policy, model, engine, present)]
         unbelieved = [(engine, after) for engine, after in less if not _agreed(engine, after)]
         if not unbelieved:

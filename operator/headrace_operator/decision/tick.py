@@ -18,6 +18,7 @@ from headrace_api.table import RoutingTable
 from headrace_operator.decision.memory import Memory, Over, after_reading, demand_reading
 from headrace_operator.optimizer import Verdict, evaluate, next_savings, overloaded
 from headrace_operator.optimizer.solution import Solution
+from headrace_operator.snapshot.cut import Cutter
 from headrace_operator.snapshot.model import PolicyState, SavingSince, Snapshot
 from headrace_operator.strategies.base import Flows
 from headrace_operator.strategies.run import Solve
@@ -48,9 +49,10 @@ class Outcome(NamedTuple):
 class Tick:
     """The solve seam of one decision: solves what has to be solved, evaluates the rest, remembers which was which."""
 
-    def __init__(
-        self, snapshot: Snapshot, memory: Memory, standing: Standing, solve: Solve, assess: Assess | None
-    ) -> None:
+    def __init__(self, cut: Cutter, memory: Memory, standing: Standing, solve: Solve, assess: Assess | None) -> None:
+        snapshot = cut.whole
+        self._cut = cut
+        self._last = Cutter(memory.last) if memory.last is not None else None
         self.outcomes: dict[tuple[str, ...], Outcome] = {}
         self._snapshot = snapshot
         self._memory = memory
@@ -81,13 +83,13 @@ class Tick:
         return solution
 
     def _tables_of(self, policies: tuple[str, ...]) -> list[RoutingTable]:
-        return [table for (name, _), table in self._standing.items() if name in policies]
+        names = set(policies)
+        return [table for (name, _), table in self._standing.items() if name in names]
 
     def edited(self, policies: tuple[str, ...]) -> bool:
         """Whether what could be chosen differs from what the standing tables were chosen from."""
-        last = self._memory.last
-        if last is not None:
-            return _structure(last, policies) != _structure(self._snapshot, policies)
+        if self._last is not None:
+            return _structure(self._last, policies) != _structure(self._cut, policies)
         return any(not self._covered(self._policies[policy]) for policy in policies)
 
     def _covered(self, policy: PolicyState) -> bool:
@@ -147,19 +149,17 @@ def _standing_flows(snapshot: Snapshot, policies: tuple[str, ...]) -> Flows:
     return flows
 
 
-def _structure(snapshot: Snapshot, policies: tuple[str, ...]) -> tuple[object, ...]:
+def _structure(cut: Cutter, policies: tuple[str, ...]) -> tuple[object, ...]:
     """What only an edit, or a replica's coming or going, changes: limits follow it even where weights don't."""
+    snapshot = cut(policies)
+    frontends = {frontend.name for policy in snapshot.policies for frontend in policy.spec.frontends}
     return (
-        [
-            (policy.spec, policy.served, policy.conflicts, policy.frozen)
-            for policy in snapshot.policies
-            if policy.id in policies
-        ],
+        [(policy.spec, policy.served, policy.conflicts, policy.frozen) for policy in snapshot.policies],
         [
             (engine.id, engine.spec, engine.labels, engine.state, engine.alive, engine.ready)
-            for engine in snapshot.engines
+            for engine in cut.selected(policies)
         ],
-        [entry.key for entry in snapshot.demand if entry.policy in policies],
+        [entry.key for entry in snapshot.demand],
         snapshot.class_edges,
-        snapshot.routers,
+        [count for count in snapshot.routers if count[0] in frontends],
     )

@@ -7,10 +7,10 @@ Shadow policy is solved alone, over what the others have published.
 
 from __future__ import annotations
 
-import numpy as np
-
-from headrace_operator.optimizer.layout import build_layout
-from headrace_operator.snapshot.model import Snapshot
+from headrace_operator.optimizer.layout import frontend_of, source_keys
+from headrace_operator.snapshot.eligibility import frontend_exclusion, model_exclusion
+from headrace_operator.snapshot.model import EngineState, Snapshot
+from headrace_operator.snapshot.selection import Selection
 
 
 def components(snapshot: Snapshot) -> tuple[tuple[str, ...], ...]:
@@ -28,7 +28,7 @@ def _connected(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[tuple[str, .
     if len(names) < 2:
         return tuple((name,) for name in names)
     reach = _reachable(snapshot, names)
-    groups: list[tuple[list[str], set[int]]] = []
+    groups: list[tuple[list[str], set[str]]] = []
     for name in names:
         members, engines = [name], reach[name]
         apart = []
@@ -41,10 +41,28 @@ def _connected(snapshot: Snapshot, names: tuple[str, ...]) -> tuple[tuple[str, .
     return tuple(sorted(tuple(sorted(members)) for members, _ in groups))
 
 
-def _reachable(snapshot: Snapshot, names: tuple[str, ...]) -> dict[str, set[int]]:
-    """Engines (by position) that some source of each policy may use by its specs, in service or not."""
-    layout = build_layout(snapshot, names)
-    reach: dict[str, set[int]] = {name: set() for name in names}
-    for row, key in enumerate(layout.sources):
-        reach[key.policy].update(np.flatnonzero(layout.possible[row]).tolist())
+def _reachable(snapshot: Snapshot, names: tuple[str, ...]) -> dict[str, set[str]]:
+    """Engines that some source of each policy may use by its specs, in service or not.
+
+    Front-ends ask for the same few residencies and clusters, so each rule is asked once a kind and engine.
+    """
+    policies = {policy.id: policy for policy in snapshot.policies}
+    selection = Selection(snapshot.engines)
+    selected = {name: selection.of(name, policies[name].spec) for name in names}
+    serves: dict[tuple[str, str], tuple[EngineState, ...]] = {}
+    reaches: dict[tuple[object, ...], bool] = {}
+    reach: dict[str, set[str]] = {name: set() for name in names}
+    for key in source_keys(snapshot, names):
+        if (key.policy, key.model) not in serves:
+            policy = policies[key.policy]
+            serves[key.policy, key.model] = tuple(
+                engine for engine in selected[key.policy] if model_exclusion(policy, key.model, engine) is None
+            )
+        frontend = frontend_of(policies[key.policy], key.frontend)
+        for engine in serves[key.policy, key.model]:
+            pair = (frontend.residency, frontend.location.cluster, engine.id)
+            if pair not in reaches:
+                reaches[pair] = frontend_exclusion(frontend, engine) is None
+            if reaches[pair]:
+                reach[key.policy].add(engine.id)
     return reach

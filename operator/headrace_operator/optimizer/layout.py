@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
 type_of_engine = tuple[str, InferenceEngineSpec, tuple[tuple[str, str], ...]]
-KEPT = 8  # layouts remembered: components, and a few policies evaluated beside them
+KEPT = 64  # layouts remembered: components, and a few policies evaluated beside them
 
 
 class Rules(NamedTuple):
@@ -138,7 +138,9 @@ def build_layout(snapshot: Snapshot, policies: tuple[str, ...]) -> Layout:
     for this snapshot in every part. Replaced as a whole, so that threads can't see half of it.
     """
     global _recent  # noqa: PLW0603
-    known = next((layout for layout in _recent if layout.holds(snapshot, policies)), None)
+    names = frozenset(policies)
+    likely = (layout for layout in _recent if names.issuperset(state.id for state in layout.policies))
+    known = next((layout for layout in likely if layout.holds(snapshot, policies)), None)
     layout = known if known is not None else _built(snapshot, policies)
     _recent = (layout, *(other for other in _recent if other is not layout))[:KEPT]
     return layout

@@ -18,12 +18,13 @@ from headrace_operator.snapshot.background import with_background
 from headrace_operator.snapshot.build_demand import World, by_frontend_and_model, source_demands
 from headrace_operator.snapshot.build_engines import engine_states
 from headrace_operator.snapshot.build_network import pair_networks, unmeasured
-from headrace_operator.snapshot.build_policies import policy_states, selected_engines
+from headrace_operator.snapshot.build_policies import policy_states
 from headrace_operator.snapshot.build_previous import previous_routes
 from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.eligibility import exclusion
 from headrace_operator.snapshot.model import EngineState, PolicyState, SavingSince, Snapshot
 from headrace_operator.snapshot.read_signals import measurable
+from headrace_operator.snapshot.selection import Selection
 from headrace_operator.snapshot.signals import Signals
 from headrace_operator.snapshot.work import work_of
 
@@ -53,8 +54,9 @@ def build_snapshot(
     elapsed = max(0.0, at - taken)
     states = engine_states(engines, signals.engines, at=at, elapsed=elapsed, notes=notes)
     states = with_background(states, signals.engines, elapsed=elapsed, notes=notes)
-    ruling = policy_states(policies, states, at=at, notes=notes)
-    selected = {policy.id: selected_engines(policy, states) for policy in ruling}
+    selection = Selection(states)
+    ruling = policy_states(policies, selection, at=at, notes=notes)
+    selected = {policy.id: selection.of(policy.id, policy.spec) for policy in ruling}
     edges = _edges(signals.class_edges, notes)
     demand = source_demands(
         ruling,

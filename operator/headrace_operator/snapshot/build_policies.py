@@ -7,9 +7,8 @@ the next one is promoted when the winner goes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from math import inf
-from typing import Final
 
 import msgspec
 
@@ -19,22 +18,7 @@ from headrace_api.policy import RoutingPolicy
 from headrace_operator.snapshot.build_engines import break_glass
 from headrace_operator.snapshot.clock import epoch_seconds
 from headrace_operator.snapshot.model import EngineState, PolicyState
-
-NAMESPACE_SEPARATOR: Final = "/"
-
-
-def selected_engines(policy: PolicyState, engines: Iterable[EngineState]) -> tuple[EngineState, ...]:
-    """Engines of the policy's namespace that carry its labels and serve one of its models (base or adapter)."""
-    namespace = policy.id.partition(NAMESPACE_SEPARATOR)[0]
-    wanted = {(key, value) for key, value in policy.spec.engine_selector.match_labels.items()}
-    ruled = {model.name for model in policy.spec.models}
-    return tuple(
-        engine
-        for engine in engines
-        if engine.id.partition(NAMESPACE_SEPARATOR)[0] == namespace
-        and wanted <= set(engine.labels)
-        and any(served.name in ruled or ruled & set(served.adapters) for served in engine.spec.models)
-    )
+from headrace_operator.snapshot.selection import Selection
 
 
 def served_names(policy: PolicyState, engines: Iterable[EngineState]) -> tuple[tuple[str, str], ...]:
@@ -49,7 +33,7 @@ def served_names(policy: PolicyState, engines: Iterable[EngineState]) -> tuple[t
 
 
 def policy_states(
-    policies: Iterable[RoutingPolicy], engines: Sequence[EngineState], *, at: float, notes: list[str]
+    policies: Iterable[RoutingPolicy], selection: Selection, *, at: float, notes: list[str]
 ) -> tuple[PolicyState, ...]:
     """All policies sorted by id, with conflicts settled."""
     unique = {resource_id(policy.metadata): policy for policy in policies}
@@ -69,7 +53,7 @@ def policy_states(
             message=f"frozen {freeze.message}" if freeze.holds else freeze.note,
             editor=policy.metadata.editor,
         )
-        served = served_names(state, selected_engines(state, engines))
+        served = served_names(state, selection.of(name, policy.spec))
         states.append(msgspec.structs.replace(state, served=served))
     return _with_conflicts(states, notes)
 

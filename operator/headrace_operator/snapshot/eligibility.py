@@ -16,9 +16,12 @@ from headrace_operator.snapshot.model import EngineState, PolicyState
 from headrace_operator.snapshot.work import LEAST_WORK, MOST_WORK
 
 MODEL_NOT_SERVED: Final = "ModelNotServed"
+NOT_SELECTED: Final = "NotSelected"
+ELSEWHERE: Final = frozenset({MODEL_NOT_SERVED, NOT_SELECTED})
+"""Reasons of engines that are another policy's: no news where a policy has engines of its own."""
 # Reasons that lie in what is declared: such an engine is none of the policy's business, whatever becomes of it.
 BY_DECLARATION: Final = frozenset(
-    {"OtherNamespace", "NotSelected", MODEL_NOT_SERVED, "CapabilityMissing", "ResidencyMissing", "Unreachable"}
+    {"OtherNamespace", NOT_SELECTED, MODEL_NOT_SERVED, "CapabilityMissing", "ResidencyMissing", "Unreachable"}
 )
 
 
@@ -50,7 +53,7 @@ def model_exclusion(policy: PolicyState, model: str, engine: EngineState) -> Exc
     for name, value in sorted(policy.spec.engine_selector.match_labels.items()):
         if labels.get(name) != value:
             has = f"has {labels[name]!r}" if name in labels else "has none"
-            return Exclusion("NotSelected", f"the policy selects {name}={value}, {bare_name(engine.id)} {has}")
+            return Exclusion(NOT_SELECTED, f"the policy selects {name}={value}, {bare_name(engine.id)} {has}")
     served = served_as(engine, model)
     if served is None:
         return Exclusion(MODEL_NOT_SERVED, f"{bare_name(engine.id)} doesn't serve {model}")

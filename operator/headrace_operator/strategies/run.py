@@ -12,6 +12,7 @@ from typing import Final
 
 from headrace_operator.optimizer import components
 from headrace_operator.optimizer.solution import Solution
+from headrace_operator.snapshot.cut import Cut
 from headrace_operator.snapshot.model import PolicyState, Snapshot
 from headrace_operator.strategies.base import ComponentResult
 from headrace_operator.strategies.feedback import FEEDBACK
@@ -29,22 +30,28 @@ HELD: Final = "Held"
 _RULES: Final[dict[str, Rule]] = {"Nearest": nearest, "RoundRobin": round_robin, "Static": static}
 
 
-def run_strategies(snapshot: Snapshot, *, solve: Solve = optimized) -> tuple[ComponentResult, ...]:
-    """The results of all components, in order; ``solve`` is the seam for the programme."""
+def run_strategies(
+    snapshot: Snapshot, *, solve: Solve = optimized, cut: Cut | None = None
+) -> tuple[ComponentResult, ...]:
+    """The results of all components, in order; ``solve`` is the seam for the programme.
+
+    cut: the snapshot's Cutter, where engines that a component doesn't select need no word in its result.
+    """
+    part = cut or (lambda _: snapshot)
     policies = {policy.id: policy for policy in snapshot.policies}
     capacity = {engine.id: engine.ready for engine in snapshot.engines}
     order = components(snapshot)
     first = [ids for ids in order if _enters_first(snapshot, policies[ids[0]])]
-    results = _fixed_results(snapshot, policies, first, capacity)
+    results = _fixed_results(part, policies, first, capacity)
     rules = _capped(_sum_loads(results), capacity)
     for ids in order:
         if ids in first or _shadow(policies[ids[0]]):
             continue
-        results.append(ComponentResult(ids, "Optimized", False, solve(snapshot, ids, rules)))
-    everybody = _capped(_sum_loads([_as_sent(snapshot, result) for result in results]), capacity)
+        results.append(ComponentResult(ids, "Optimized", False, solve(part(ids), ids, rules)))
+    everybody = _capped(_sum_loads([_as_sent(part(result.policies), result) for result in results]), capacity)
     for ids in order:
         if _shadow(policies[ids[0]]):
-            results.append(_alone(snapshot, policies[ids[0]], everybody, solve))
+            results.append(_alone(part(ids), policies[ids[0]], everybody, solve))
     return tuple(results)
 
 
@@ -77,15 +84,15 @@ def _frozen(snapshot: Snapshot, policy: PolicyState) -> bool:
 
 
 def _fixed_results(
-    snapshot: Snapshot, policies: Mapping[str, PolicyState], first: list[tuple[str, ...]], capacity: Mapping[str, float]
+    part: Cut, policies: Mapping[str, PolicyState], first: list[tuple[str, ...]], capacity: Mapping[str, float]
 ) -> list[ComponentResult]:
     """Rules and frozen policies, each evaluated over the load of the other ones."""
-    alone = [_by_rule(snapshot, policies[ids[0]], {}) for ids in first]
+    alone = [_by_rule(part(ids), policies[ids[0]], {}) for ids in first]
     if len(alone) < 2:
         return alone
     return [
         _by_rule(
-            snapshot,
+            part(ids),
             policies[ids[0]],
             _capped(_sum_loads([result for result in alone if result.policies != ids]), capacity),
         )

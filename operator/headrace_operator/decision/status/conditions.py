@@ -1,8 +1,8 @@
 """Conditions of a policy, in the form that kubectl, Argo CD and Flux read.
 
 On the routing-weight path; pure. A condition changes only when its status or reason flips: then its message and time
-are written, else the old one stays word for word, so that status holds nothing that moves by itself. Load, shed,
-penalties and stale signals never change Ready.
+are written, else the old one stays word for word, so that status holds nothing that moves by itself. One that names
+states, and no figures, follows them. Load, shed, penalties and stale signals never change Ready.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ ORDER: Final = (READY, STALLED, PUBLISHED, SOLVED, CAPACITY_SUFFICIENT, SIGNALS_
 
 
 class Finding(NamedTuple):
-    """One judgement of this tick; None in place of a finding means that the old condition stays."""
+    """One judgement of this tick. follows: its message holds states alone, which flip and don't move by themselves."""
 
     type: str
     status: Literal["True", "False", "Unknown"]
     reason: str
     message: str
+    follows: bool = False
 
 
 def merged(
@@ -49,7 +50,7 @@ def merged(
 
 def _after(old: Condition | None, finding: Finding, generation: int, at: str) -> Condition:
     if old is not None and old.status == finding.status and old.reason == finding.reason:
-        if old.observed_generation == generation:
+        if old.observed_generation == generation and not finding.follows:
             return old
         return msgspec.structs.replace(old, message=clip(finding.message, MAX_MESSAGE))
     since = old.last_transition_time if old is not None and old.status == finding.status else at

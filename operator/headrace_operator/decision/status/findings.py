@@ -23,6 +23,7 @@ from headrace_operator.snapshot.signals import SignalStatus
 
 FROZEN: Final = "Frozen"
 BREAK_GLASS_IGNORED: Final = "BreakGlassIgnored"
+RUNGS: Final = ("Held", "Widened", "Unknown")  # what is done without a signal, from little to all
 
 
 class Facts(NamedTuple):
@@ -113,8 +114,8 @@ def _taken(facts: Facts) -> str:
 
 def _no_engines(facts: Facts) -> str:
     reasons: dict[str, None] = {}
-    for pair in facts.book.solution.ineligible:
-        if pair.source.policy == facts.policy.id and pair.source.model in facts.lost:
+    for pair in facts.book.excluded.get(facts.policy.id, []):
+        if pair.source.model in facts.lost:
             reasons.setdefault(pair.message)
     why = listed(list(reasons), 4) or "no engine is selected"
     stays = "; its last routes stay" if facts.tables else ""
@@ -163,7 +164,8 @@ def _fresh(facts: Facts, snapshot: Snapshot) -> Finding | None:
         return Finding(SIGNALS_FRESH, "Unknown", "Starting", f"{plural(len(awaited), 'signal')} not read yet")
     if stale:
         names = listed([f"{state.name} {state.state}" for state in stale])
-        return Finding(SIGNALS_FRESH, "False", "Stale", names)
+        farthest = max((state.state for state in stale), key=RUNGS.index)
+        return Finding(SIGNALS_FRESH, "False", farthest, names, follows=True)
     if not mine:
         return Finding(SIGNALS_FRESH, "Unknown", "NotMeasured", "nothing is measured; declared values hold")
     return Finding(SIGNALS_FRESH, "True", "Fresh", "all signals are fresh")
@@ -194,11 +196,7 @@ def _drift(policy: PolicyState, snapshot: Snapshot) -> Finding | None:
 def engines_of(policy: str, book: Book) -> frozenset[str]:
     """Engines that a policy may use, or might but for their state."""
     used = {route.engine for source in book.of_policy(policy) for route in book.routes.get(source, [])}
-    kept_out = {
-        pair.engine
-        for pair in book.solution.ineligible
-        if pair.source.policy == policy and pair.reason not in BY_DECLARATION
-    }
+    kept_out = {pair.engine for pair in book.excluded.get(policy, []) if pair.reason not in BY_DECLARATION}
     return frozenset(used | kept_out)
 
 

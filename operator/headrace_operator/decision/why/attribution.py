@@ -33,37 +33,70 @@ def shares_of(solution: Solution) -> Shares:
     return {(route.source, route.engine): route.flow for route in solution.routes if route.flow > 0}
 
 
+class PutBack:
+    """What was solved with one group of inputs put back; solved once, however many policies ask."""
+
+    def __init__(self, before: Snapshot | None, now: Snapshot, solve: SolveAll) -> None:
+        """before: when weights last changed. solve: flows of all policies in question, for any snapshot."""
+        self._before = before
+        self._now = now
+        self._solve = solve
+        self._known: dict[tuple[str, str], Shares] = {}
+        self._changed: list[str] | None = None
+
+    def causes(self, policy: str | None = None) -> Causes:
+        """Causes of what ``solve(now)`` changed of a policy (id; None: of all), in percent that sum to 100.
+
+        The largest first. It is solved once a changed group, once with all of them put back, and once more a group
+        where they hide each other. What moves with all put back is settling.
+        """
+        if self._before is None:
+            return ((RESTART, 100),)
+        if self._changed is None:
+            self._changed = [group for group in GROUPS if GROUPS[group](self._now, self._before) != self._now]
+        if not self._changed:
+            return ((SETTLING, 100),)
+        reached, start = self._flows("now", "", policy), self._flows("back", "", policy)
+        effects = {group: _moved(reached, self._flows("without", group, policy)) for group in self._changed}
+        if max(effects.values()) <= NOTICEABLE:
+            effects = {group: _moved(start, self._flows("only", group, policy)) for group in self._changed}
+        effects[SETTLING] = _moved(_standing(self._now, start, policy), start)
+        if max(effects.values()) <= NOTICEABLE:
+            return ((SETTLING, 100),)
+        counts = dict(zip(effects, largest_remainder(list(effects.values()), 100), strict=True))
+        order = [*GROUPS, SETTLING]
+        ranked = sorted(counts.items(), key=lambda pair: (-pair[1], order.index(pair[0])))
+        renamed = {"demand": CLASSES} if self._before.class_edges != self._now.class_edges else {}
+        return tuple((renamed.get(group, group), count) for group, count in ranked if count > 0)
+
+    def _flows(self, which: str, group: str, policy: str | None) -> Shares:
+        known = self._known.get((which, group))
+        if known is None:
+            known = self._known[which, group] = self._solve(self._world(which, group))
+        return known if policy is None else {key: flow for key, flow in known.items() if key[0].policy == policy}
+
+    def _world(self, which: str, group: str) -> Snapshot:
+        assert self._before is not None
+        if which == "now":
+            return self._now
+        if which == "without":
+            return GROUPS[group](self._now, self._before)
+        back = _all_back(self._now, self._before)
+        return back if which == "back" else GROUPS[group](back, self._now)
+
+
 def attribute(before: Snapshot | None, now: Snapshot, solve: SolveAll) -> Causes:
-    """Causes of what ``solve(now)`` changed, in percent that sum to 100, the largest first.
-
-    ``solve`` gives the flows of the policies in question for any snapshot; it is called once a changed group, once with
-    all of them put back, and once more a group where they hide each other. What moves with all put back is settling.
-    """
-    if before is None:
-        return ((RESTART, 100),)
-    changed = [group for group in GROUPS if GROUPS[group](now, before) != now]
-    if not changed:
-        return ((SETTLING, 100),)
-    reached, start = solve(now), solve(_all_back(now, before))
-    effects = {group: _moved(reached, solve(GROUPS[group](now, before))) for group in changed}
-    if max(effects.values()) <= NOTICEABLE:
-        effects = {group: _moved(start, solve(GROUPS[group](_all_back(now, before), now))) for group in changed}
-    effects[SETTLING] = _moved(_standing(now, start), start)
-    if max(effects.values()) <= NOTICEABLE:
-        return ((SETTLING, 100),)
-    counts = dict(zip(effects, largest_remainder(list(effects.values()), 100), strict=True))
-    order = [*GROUPS, SETTLING]
-    ranked = sorted(counts.items(), key=lambda pair: (-pair[1], order.index(pair[0])))
-    renamed = {"demand": CLASSES} if before.class_edges != now.class_edges else {}
-    return tuple((renamed.get(group, group), count) for group, count in ranked if count > 0)
+    """The causes of all that ``solve`` gives the flows of."""
+    return PutBack(before, now, solve).causes()
 
 
-def _standing(now: Snapshot, like: Shares) -> Shares:
+def _standing(now: Snapshot, like: Shares, policy: str | None) -> Shares:
     """The weights that stand, as flows of the same requests; sources without a table are taken as they come."""
     totals = _totals(like)
     known = {
         (SourceKey(route.policy, route.frontend, route.model, route.prompt_class), route.engine): route.weight
         for route in now.previous
+        if policy in (None, route.policy)
     }
     sources = {key[0] for key in known}
     flows = {key: weight * totals[key[0]] for key, weight in known.items() if totals.get(key[0], 0.0) > 0}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from headrace_operator.optimizer.solution import EngineResult, RouteResult, Solution, SourceResult
+from headrace_operator.optimizer.solution import EngineResult, IneligiblePair, RouteResult, Solution, SourceResult
 from headrace_operator.snapshot.eligibility import bare_name
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot, SourceKey
 from headrace_operator.strategies.base import ComponentResult
@@ -18,7 +18,7 @@ USED_SHARE: Final = 5e-5  # of a source's demand: what rounds to no weight at al
 
 
 class Book(NamedTuple):
-    """One component's solution, indexed."""
+    """One component's solution, indexed. excluded: pairs without a column, by policy."""
 
     snapshot: Snapshot
     result: ComponentResult
@@ -27,6 +27,7 @@ class Book(NamedTuple):
     policies: dict[str, PolicyState]
     sources: dict[SourceKey, SourceResult]
     routes: dict[SourceKey, list[RouteResult]]
+    excluded: dict[str, list[IneligiblePair]]
 
     @property
     def solution(self) -> Solution:
@@ -80,6 +81,9 @@ def open_book(snapshot: Snapshot, result: ComponentResult) -> Book:
     routes: dict[SourceKey, list[RouteResult]] = {}
     for route in sorted(result.solution.routes, key=lambda route: (route.source, route.engine)):
         routes.setdefault(route.source, []).append(route)
+    excluded: dict[str, list[IneligiblePair]] = {}
+    for pair in result.solution.ineligible:
+        excluded.setdefault(pair.source.policy, []).append(pair)
     return Book(
         snapshot=snapshot,
         result=result,
@@ -88,6 +92,7 @@ def open_book(snapshot: Snapshot, result: ComponentResult) -> Book:
         policies={policy.id: policy for policy in snapshot.policies},
         sources={source.source: source for source in result.solution.sources},
         routes=routes,
+        excluded=excluded,
     )
 
 

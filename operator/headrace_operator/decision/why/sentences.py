@@ -15,7 +15,8 @@ from headrace_operator.decision.why.reasons import SAME_SECONDS, full_text, rout
 from headrace_operator.decision.why.text import fitted, latency, listed, percent, plain, plural, rate
 from headrace_operator.decision.why.what_if import Relief
 from headrace_operator.optimizer.solution import EngineResult
-from headrace_operator.snapshot.eligibility import MODEL_NOT_SERVED
+from headrace_operator.snapshot.cut import ids_in
+from headrace_operator.snapshot.eligibility import ELSEWHERE
 from headrace_operator.snapshot.model import EngineState, PolicyState, SourceKey
 
 UNUSED_SENTENCES: Final = 8
@@ -185,19 +186,16 @@ def _own_engines(book: Book, policy: PolicyState) -> list[EngineState]:
 def _excluded(book: Book, policy: PolicyState) -> list[str]:
     """Engines without a column, by message, with the front-ends concerned.
 
-    Where a policy has engines, those of other models are no news; ``headrace explain`` has them.
+    Where a policy has engines, those of other models and labels are no news; ``headrace explain`` has them.
     """
     grouped: dict[tuple[str, str], set[str]] = {}
     own = {entry.id for entry in _own_engines(book, policy)}
-    foreign = {
-        pair.engine for pair in book.solution.ineligible if pair.source.policy == policy.id and pair.engine not in own
-    } - {
-        pair.engine
-        for pair in book.solution.ineligible
-        if pair.source.policy == policy.id and pair.reason != MODEL_NOT_SERVED
+    out = book.excluded.get(policy.id, [])
+    foreign = {pair.engine for pair in out if pair.engine not in own} - {
+        pair.engine for pair in out if pair.reason not in ELSEWHERE
     }
-    for pair in book.solution.ineligible:
-        if pair.source.policy == policy.id and not (own and pair.engine in foreign):
+    for pair in out:
+        if not (own and pair.engine in foreign):
             grouped.setdefault((pair.engine, pair.message), set()).add(label(pair.source, book))
     whole = {label(source, book) for source in book.of_policy(policy.id)}
     parts: list[str] = []
@@ -245,5 +243,5 @@ def _notes(book: Book, policy: PolicyState) -> list[str]:
     return [
         note.removeprefix(f"{policy.id}: ").replace(namespace, "")
         for note in book.snapshot.notes
-        if any(name in note for name in mine)
+        if not mine.isdisjoint(ids_in(note))
     ]
