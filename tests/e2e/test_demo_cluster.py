@@ -1,4 +1,4 @@
-"""``make demo-cluster``: the whole story on a real Kubernetes, on a machine that may have no Docker, and nothing stays."""
+"""``make demo-cluster``: the story on a real Kubernetes, on a machine that may have no Docker, and nothing stays."""
 
 from __future__ import annotations
 
