@@ -25,6 +25,8 @@ LABEL_POLICY_UID: Final = "headrace.dev/policy-uid"
 LABEL_POLICY: Final = "headrace.dev/policy"
 LABEL_FRONTEND: Final = "headrace.dev/frontend"
 LABEL_MANAGED: Final = "headrace.dev/managed-by"
+# On a heartbeat: the installation that serves the namespace.
+LABEL_INSTALLATION: Final = "headrace.dev/installation"
 
 # Break-glass annotations.
 ANNOTATION_FREEZE_UNTIL: Final = "headrace.dev/freeze-until"

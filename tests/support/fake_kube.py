@@ -50,6 +50,7 @@ class FakeKube:
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], Json] = {}
+        self.managers: dict[tuple[str, str, str], str] = {}
         self.calls: list[Call] = []
         self.queries: list[tuple[Call, dict[str, str]]] = []
         self.refuse: Callable[[Call], None] = lambda _: None
@@ -185,7 +186,19 @@ class FakeKube:
                 return self._list(plural, namespace, query, accept)
             if method == "POST":
                 return self._create((plural, namespace, body["metadata"]["name"]), body)
-            return self._one(method, (plural, namespace, name), sub, body)
+            found = self._one(method, (plural, namespace, name), sub, self._agreed(call, query, body))
+            if method == "PATCH" and not sub:
+                self.managers[plural, namespace, name] = query.get("fieldManager", "")
+            return found
+
+    def _agreed(self, call: Call, query: dict[str, str], body: Json) -> Json:
+        """An apply without force ends where another manager applied last, as if all fields were in both."""
+        namespace, _, name = call.name.rpartition("/")
+        key = (call.plural, namespace, name)
+        last = self.managers.get(key, "") if key in self.objects else ""
+        if query.get("force") == "false" and last not in ("", query.get("fieldManager")):
+            raise Refuse(409, "Conflict", f"Apply failed: conflict with {last}")
+        return body
 
     def _list(self, plural: str, namespace: str, query: dict[str, str], accept: str) -> Json:
         wanted = query.get("labelSelector", "")

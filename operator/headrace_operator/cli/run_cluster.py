@@ -26,6 +26,7 @@ from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.leader import Leader, Timing, steady_seconds
 from headrace_operator.controller.loop import Controller, first_of
 from headrace_operator.controller.metrics import OperatorMetrics
+from headrace_operator.controller.own_namespaces import OwnNamespaces
 from headrace_operator.controller.serve import served
 from headrace_operator.controller.takeover import taken_over
 from headrace_operator.handlers.following import Follower
@@ -35,6 +36,7 @@ from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import scrape_settings
 from headrace_operator.loader.sources import Sources
 from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, cluster_publisher
+from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.store.cluster import ClusterStore, ServicePort
 
 log = logging.getLogger(__name__)
@@ -75,6 +77,15 @@ class _Operator:
             on_change=lambda leading: self._soon(self._led, leading),
         )
         self._client = self._connect(may_write=self._leader.valid)
+        self._claims = Claims(
+            self._client,
+            self._namespace,
+            self._leader.identity,
+            watched=config.watch_namespaces,
+            steady=steady_seconds,
+            wall=Clock().now,
+            on_freed=lambda: self._soon(self._freed.set),
+        )
         self._store = ClusterStore(steady_seconds)
         self._follower = Follower(
             self._connect(may_write=lambda: False),
@@ -89,6 +100,7 @@ class _Operator:
         self._publisher: ClusterPublisher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._leads, self._lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._freed = asyncio.Event()
 
     def _connect(
         self, *, may_write: Callable[[], bool] = lambda: True, timeout: tuple[float, float] = TIMEOUT
@@ -133,8 +145,10 @@ class _Operator:
                 log.info("the cluster's resources are known; running for the Lease")
                 self._leader.start()
                 await first_of(None, self._stop, self._leads)
-            if self._leads.is_set() and not self._stop.is_set():
-                await self._lead()
+            while self._leads.is_set() and not self._stop.is_set() and not self._lost.is_set():
+                self._freed.clear()
+                if not await self._lead():
+                    break
         if self._lost.is_set():
             raise EnvironmentFailed("the Lease was lost: another operator leads; this process ends, to begin anew")
         return EXIT_DONE
@@ -150,11 +164,14 @@ class _Operator:
                 log.info("not known yet: %s", ", ".join(missing))
             await asyncio.sleep(LOOK_SECONDS)
 
-    async def _lead(self) -> None:
-        """Decide and publish until a signal comes or the Lease is lost."""
+    async def _lead(self) -> bool:
+        """Decide and publish until a signal comes or the Lease is lost; gives whether to begin anew.
+
+        That is so when namespaces are free that another installation served: their tables may carry a later term.
+        """
         publisher = await self._made_publisher()
         if publisher is None:
-            return
+            return False
         self._publisher = publisher
         config = self._config_file.look().config
         clock = Clock()
@@ -163,16 +180,18 @@ class _Operator:
             stack.push_async_callback(asyncio.to_thread, publisher.close)
             stack.push_async_callback(source.close)
             restored = taken_over(publisher.tables.tables(), publisher.engine_statuses, publisher.retained)
+            store = OwnNamespaces(self._store, self._claims)
             self._controller = Controller(
-                self._store, source, publisher, self._config_file, self._metrics, clock, restored, self._configured
+                store, source, publisher, self._config_file, self._metrics, clock, restored, self._configured
             )
             source.on_change = self._controller.wake
             ends, over = asyncio.Event(), asyncio.Event()
             running = asyncio.create_task(self._controller.run(ends))
             running.add_done_callback(lambda _: over.set())
-            await first_of(None, self._stop, self._lost, over)
+            await first_of(None, self._stop, self._lost, self._freed, over)
             ends.set()
             await running
+        return self._freed.is_set()
 
     async def _made_publisher(self) -> ClusterPublisher | None:
         """The publisher of this term, once the API server gives what stands; None: it is over before that."""
@@ -188,6 +207,7 @@ class _Operator:
                     watched=config.watch_namespaces,
                     clusters=_clusters(config),
                     state=self._arguments.state,
+                    claims=self._claims,
                 )
             except TermBehind as behind:
                 log.warning("tables of term %d stand: the Lease was made anew, or restored", behind.standing)

@@ -19,6 +19,7 @@ from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import KubeClient, NotLeading
 from headrace_operator.kube.remote import Access
 from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, access, cluster_publisher, remote
+from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.clusters import Term
 from headrace_operator.publisher.cluster.target import CHECK_SECONDS
 from headrace_operator.publisher.notes import EventNote
@@ -162,7 +163,8 @@ def test_a_term_that_is_no_newer_is_refused(world: World, term: int) -> None:
 def test_who_still_holds_the_lease(world: World) -> None:
     """Asked when a table claims a newer term: the leader's own count, or another's, or no answer."""
     lease = {"metadata": {"name": "headrace-operator", "namespace": "ops"}, "spec": {"leaseTransitions": 3}}
-    third = Term(world.here.client(), 3, "ops", "pod", (), lambda: 0.0)
+    claims = Claims(world.here.client(), "ops", steady=lambda: 0.0, wall=lambda: AT)
+    third = Term(world.here.client(), 3, "ops", "pod", (), lambda: 0.0, claims)
     assert not third.leads()
     world.here.put("leases", lease)
     assert third.leads()

@@ -12,6 +12,7 @@ from headrace_api.base import resource_id
 from headrace_api.status import PolicyStatus
 from headrace_operator.kube.client import KubeFault, NotLeading
 from headrace_operator.kube.pool import Pool
+from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.events import EXPIRY_SECONDS, ClusterEvents
 from headrace_operator.publisher.cluster.heartbeats import ClusterHeartbeat, NamespaceBeats
 from headrace_operator.publisher.cluster.statuses import MANY, ClusterStatuses, read_statuses
@@ -272,7 +273,8 @@ def beats(kube: FakeKube, pool: Pool, *namespaces: str) -> tuple[TableTarget, Cl
     places = {TableKey(f"{one}/chat", "fe-a"): Place("t", uid="uid-chat") for one in namespaces}
     target.publish([table_of(namespace=one) for one in namespaces], places)
     kube.calls.clear()
-    return target, ClusterHeartbeat(NamespaceBeats(target, lambda: client, pool, "pod"))
+    claims = Claims(client, "ops", "pod", steady=lambda: 0.0, wall=lambda: AT)
+    return target, ClusterHeartbeat(NamespaceBeats(target, lambda: client, pool, claims))
 
 
 def test_each_namespace_with_tables_has_a_heartbeat(kube: FakeKube, pool: Pool) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import KubeClient
 from headrace_operator.kube.pool import Pool
+from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.clusters import THREADS, Clusters, Term
 from headrace_operator.publisher.cluster.events import ClusterEvents
 from headrace_operator.publisher.cluster.statuses import ClusterStatuses, read_statuses
@@ -24,6 +25,7 @@ from headrace_operator.publisher.records import Record
 from headrace_operator.publisher.recovery import recovered
 from headrace_operator.publisher.standalone import RecordFiles
 from headrace_operator.publisher.state import StateIdentity
+from headrace_operator.snapshot.clock import rfc3339
 
 CLOSE_SECONDS: Final = 5.0
 NO_CLUSTERS: Mapping[str, Path] = {}
@@ -106,19 +108,22 @@ def cluster_publisher(
     watched: Sequence[str] = (),
     clusters: Mapping[str, Path] = NO_CLUSTERS,
     state: Path | None = None,
+    claims: Claims | None = None,
     steady: Callable[[], float] = time.monotonic,
 ) -> ClusterPublisher:
     """The publisher of a leader's term, with what stands read back. Does I/O: call it in a thread.
 
     local: the client of the operator's own cluster; its ``may_write`` guards writes to all. namespace: the operator's.
     holder: the pod's name. watched: namespaces (none: all). clusters: kubeconfig file by name. state: where records are
-    kept, if they are.
+    kept, if they are. claims: whose namespaces are whose, where that was known before this term.
 
     Raises:
         KubeFault: the own cluster can't be read.
         TermBehind: see there.
     """
-    this = Term(local, term, namespace, holder, tuple(watched), steady)
+    if claims is None:
+        claims = Claims(local, namespace, holder, watched=watched, steady=steady, wall=lambda: rfc3339(time.time()))
+    this = Term(local, term, namespace, holder, tuple(watched), steady, claims)
     made = Clusters(this, Complaints())
     try:
         faults = made.read_back(clusters)

@@ -15,7 +15,8 @@ from headrace_api.names import LEADER_LEASE
 from headrace_operator.kube.client import KubeClient, KubeFault
 from headrace_operator.kube.pool import Pool
 from headrace_operator.publisher.cluster.access import RemoteAccess
-from headrace_operator.publisher.cluster.heartbeats import ClusterHeartbeat, NamespaceBeats
+from headrace_operator.publisher.cluster.claims import GROUP_PATH, Claims
+from headrace_operator.publisher.cluster.heartbeats import ClusterHeartbeat, NamespaceBeats, RemoteBeats
 from headrace_operator.publisher.cluster.inventory import Inventory
 from headrace_operator.publisher.cluster.remote import Remote
 from headrace_operator.publisher.cluster.tables import ClusterTables
@@ -40,15 +41,33 @@ class Term:
     holder: str
     watched: tuple[str, ...]
     steady: Callable[[], float]
+    claims: Claims
 
     def leads(self) -> bool:
         """Whether the leader's Lease still counts this term: whoever had taken it since would have raised the count."""
-        path = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases/{LEADER_LEASE}"
         try:
-            lease = self.local.get(path)
+            lease = self.local.get(self._lease_path)
         except KubeFault:
             return False
         return bool(lease.get("spec", {}).get("leaseTransitions", 0) == self.number)
+
+    def origin(self) -> str:
+        """What tells this installation from those of other clusters, which may have its namespace's name: its Lease.
+
+        Raises:
+            KubeFault: it can't be read.
+        """
+        try:
+            uid = self.local.get(self._lease_path)["metadata"].get("uid")
+        except KubeFault as fault:
+            if not fault.missing:
+                raise
+            uid = None
+        return str(uid or self.namespace)
+
+    @property
+    def _lease_path(self) -> str:
+        return f"{GROUP_PATH}/namespaces/{self.namespace}/leases/{LEADER_LEASE}"
 
     def may_write(self) -> bool:
         """What guards writes to every cluster."""
@@ -71,11 +90,13 @@ class Clusters:
             term=term.number,
             owned=True,
             watched=term.watched,
+            known=lambda spot, _: not term.claims.taken(spot.namespace),
             leads=term.leads,
             steady=term.steady,
         )
-        self.tables = ClusterTables(here, self.inventory)
-        self.heartbeat = ClusterHeartbeat(NamespaceBeats(here, lambda: term.local, self._pools[""], term.holder))
+        self.tables = ClusterTables(here, self.inventory, term.claims.taken)
+        self.heartbeat = ClusterHeartbeat(NamespaceBeats(here, lambda: term.local, self._pools[""], term.claims))
+        self._origin = ""
 
     def read_back(self, clusters: Mapping[str, Path]) -> tuple[str, ...]:
         """Take up what stands, also elsewhere as far as it answers soon; gives what is wrong, one line each.
@@ -83,6 +104,8 @@ class Clusters:
         Raises:
             KubeFault: the own cluster can't be read.
         """
+        self._term.claims.look()
+        self._origin = self._term.origin()
         self.inventory.read_back()
         self.retarget(clusters)
         for remote in self.tables.remotes.values():
@@ -147,4 +170,5 @@ class Clusters:
         )
         remote = Remote(target, term=term.number, steady=term.steady, complaints=self._complaints)
         self.tables.remotes[name] = remote
-        self.heartbeat.others[name] = (remote, NamespaceBeats(target, access.client, pool, term.holder))
+        beats = RemoteBeats(target, access.client, pool, origin=self._origin, holder=term.holder, watched=term.watched)
+        self.heartbeat.others[name] = (remote, beats)

@@ -6,33 +6,76 @@ seconds, removed with the last table of a namespace. A table's own age says noth
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final
 
-from headrace_api.names import HEARTBEAT_LEASE, HEARTBEAT_STALE_SECONDS, LABEL_MANAGED
-from headrace_operator.kube.client import MANAGER, Json, KubeClient, KubeFault
+from headrace_api.names import LABEL_INSTALLATION
+from headrace_operator.kube.client import KubeClient, KubeFault
 from headrace_operator.kube.pool import Pool
-from headrace_operator.publisher.cluster.objects import OURS
+from headrace_operator.publisher.cluster.claims import (
+    FIELDS,
+    LABELS,
+    Claims,
+    lease_collections,
+    lease_manifest,
+    lease_path,
+)
 from headrace_operator.publisher.cluster.remote import Remote
 from headrace_operator.publisher.cluster.target import TableTarget
 from headrace_operator.publisher.heartbeat import RENEW_SECONDS
 
-GROUP_PATH: Final = "/apis/coordination.k8s.io/v1"
-
 
 class NamespaceBeats:
-    """The Leases on one API server."""
+    """The Leases of the own cluster, which are claims too: none is touched in a namespace that another serves."""
 
-    def __init__(self, target: TableTarget, client: Callable[[], KubeClient], pool: Pool, holder: str) -> None:
+    def __init__(self, target: TableTarget, client: Callable[[], KubeClient], pool: Pool, claims: Claims) -> None:
         self._target = target
         self._client = client
         self._pool = pool
+        self._claims = claims
+
+    def beat(self, at: str) -> None:
+        """Renew all Leases, and remove those whose namespace has no tables and no policies. at: RFC 3339.
+
+        Raises:
+            KubeFault: one of them can't be renewed; the others were.
+            NotLeading: nothing may be written any more.
+        """
+        standing = self._claims.look()
+        self._target.shelf.let_go(self._claims.others())
+        namespaces = self._claims.wanted() | self._target.namespaces()
+        outcomes = self._pool.each(sorted(namespaces), lambda one: self._claims.renew(one, at))
+        faults = [outcome for outcome in outcomes if isinstance(outcome, KubeFault)]
+        if faults:
+            raise faults[0]
+        for namespace in sorted(standing - namespaces):
+            self._client().delete(lease_path(namespace))
+
+
+class RemoteBeats:
+    """The Leases of another cluster, where several installations may publish, also to one namespace."""
+
+    def __init__(
+        self,
+        target: TableTarget,
+        client: Callable[[], KubeClient],
+        pool: Pool,
+        *,
+        origin: str,
+        holder: str,
+        watched: Collection[str],
+    ) -> None:
+        """origin: what tells this installation from those of other clusters. holder: the pod. watched: namespaces."""
+        self._target = target
+        self._client = client
+        self._pool = pool
+        self._origin = origin
         self._holder = holder
+        self._watched = tuple(watched)
         self._beaten: set[str] | None = None
 
     def beat(self, at: str) -> None:
-        """Renew all Leases, and remove those whose namespace has no tables any more. at: RFC 3339.
+        """Renew all Leases, and remove ours whose namespace has no tables of ours any more. at: RFC 3339.
 
         Raises:
             KubeFault: one of them can't be renewed; the others were.
@@ -40,7 +83,8 @@ class NamespaceBeats:
         """
         namespaces = self._target.namespaces()
         outcomes = self._pool.each(
-            sorted(namespaces), lambda one: self._client().apply(_path(one), self._lease(one, at))
+            sorted(namespaces),
+            lambda one: self._client().apply(lease_path(one), lease_manifest(one, self._holder, at, self._origin)),
         )
         faults = [outcome for outcome in outcomes if isinstance(outcome, KubeFault)]
         if faults:
@@ -48,30 +92,16 @@ class NamespaceBeats:
         if self._beaten is None:
             self._beaten = self._standing()
         for namespace in sorted(self._beaten - namespaces):
-            self._client().delete(_path(namespace))
+            self._client().delete(lease_path(namespace))
         self._beaten = set(namespaces)
 
     def _standing(self) -> set[str]:
-        """Namespaces with a heartbeat of an earlier term."""
-        found: set[str] = set()
-        for path in self._target.collections(GROUP_PATH, "leases"):
-            # By name: the operator's role covers no other Lease.
-            for lease in self._client().every(
-                path, labels=OURS, fields=f"metadata.name={HEARTBEAT_LEASE}", metadata_only=True
-            ):
-                found.add(str(lease["metadata"].get("namespace", "")))
-        return found
-
-    def _lease(self, namespace: str, at: str) -> Json:
+        """Namespaces with a heartbeat of an earlier term of ours; other installations' are theirs."""
         return {
-            "apiVersion": "coordination.k8s.io/v1",
-            "kind": "Lease",
-            "metadata": {"name": HEARTBEAT_LEASE, "namespace": namespace, "labels": {LABEL_MANAGED: MANAGER}},
-            "spec": {
-                "holderIdentity": self._holder or MANAGER,
-                "leaseDurationSeconds": int(HEARTBEAT_STALE_SECONDS),
-                "renewTime": _micro(at),
-            },
+            str(lease["metadata"].get("namespace", ""))
+            for path in lease_collections(self._watched)
+            for lease in self._client().every(path, labels=LABELS, fields=FIELDS, metadata_only=True)
+            if (lease["metadata"].get("labels") or {}).get(LABEL_INSTALLATION) == self._origin
         }
 
 
@@ -81,7 +111,7 @@ class ClusterHeartbeat:
     def __init__(self, local: NamespaceBeats) -> None:
         """others (none yet): those of other clusters by name; they come and go."""
         self._local = local
-        self.others: dict[str, tuple[Remote, NamespaceBeats]] = {}
+        self.others: dict[str, tuple[Remote, RemoteBeats]] = {}
         self._renewed: float | None = None
 
     def renew(self, steady: float, at: str) -> bool:
@@ -97,13 +127,3 @@ class ClusterHeartbeat:
             remote.do("renewing the heartbeat", partial(beats.beat, at))
         self._local.beat(at)
         return True
-
-
-def _path(namespace: str) -> str:
-    return f"{GROUP_PATH}/namespaces/{namespace}/leases/{HEARTBEAT_LEASE}"
-
-
-def _micro(at: str) -> str:
-    """RFC 3339 in the form of a MicroTime."""
-    head, _, fraction = at.removesuffix("Z").partition(".")
-    return f"{head}.{fraction[:6].ljust(6, '0')}Z"

@@ -5,7 +5,7 @@ On the routing-weight path; memory only. Thread-safe: a publication writes sever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from threading import RLock
 
 from headrace_api.table import RoutingTable
@@ -124,6 +124,12 @@ class Shelf:
             if spot is not None:
                 self._owners.pop(spot, None)
                 self._seen.pop(spot, None)
+
+    def let_go(self, namespaces: Collection[str]) -> None:
+        """Forget what stands in these namespaces: others serve them now."""
+        with self.lock:
+            for key in [key for key, spot in self._spots.items() if spot.namespace in namespaces]:
+                self.forget(key)
 
     def _place(self, key: TableKey, table: RoutingTable, place: Place, spot: Spot) -> None:
         old = self._spots.get(key)

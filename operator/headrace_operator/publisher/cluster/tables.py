@@ -6,7 +6,7 @@ that is wanted in another cluster than it stands in is written there first and r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from headrace_api.table import RoutingTable
 from headrace_operator.kube.client import KubeFault
@@ -21,9 +21,15 @@ from headrace_operator.publisher.places import LOCAL, Place, Refusal, TableKey, 
 class ClusterTables:
     """The port of tables, over one local cluster and any number of others."""
 
-    def __init__(self, local: TableTarget, inventory: Inventory) -> None:
-        """remotes (none yet): the other clusters by name; they come and go."""
+    def __init__(
+        self, local: TableTarget, inventory: Inventory, taken: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """remotes (none yet): the other clusters by name; they come and go.
+
+        taken: whether another installation serves a namespace, and with it the tables of policies there, anywhere.
+        """
         self.local = local
+        self._taken = taken
         self.remotes: dict[str, Remote] = {}
         self._inventory = inventory
         self._places: Mapping[TableKey, Place] = {}
@@ -54,7 +60,7 @@ class ClusterTables:
                 newer = place is None and old is not None and _order(table) > _order(old)
                 if old is None or wanted_here or newer:
                     found[key] = table
-        return tuple(found[key] for key in sorted(found))
+        return tuple(found[key] for key in sorted(found) if not self._taken(key.policy.partition("/")[0]))
 
     def barred(self, places: Mapping[TableKey, Place]) -> frozenset[TableKey]:
         """Whose place is not to be had now: a cluster that is not known or not there, a name that another has."""
@@ -102,7 +108,7 @@ class ClusterTables:
 
     def remove(self, keys: Iterable[TableKey]) -> tuple[TableKey, ...]:
         """Remove tables that nobody asks for; in other clusters that is done some time after it is given as done."""
-        wanted = set(keys)
+        wanted = {key for key in keys if not self._taken(key.policy.partition("/")[0])}
         gone = set(self.local.remove(sorted(wanted)))
         for remote in self.remotes.values():
             theirs = sorted(wanted & remote.target.shelf.spots().keys() - remote.target.shelf.retained())
