@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from ipaddress import IPv4Address, IPv6Address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
 _PORT = r"[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
@@ -26,6 +26,8 @@ _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za
 _RIGHT = "https://engine.example:8443"
 _SHOWN = 120
 _MAX_HOST = 253
+# What is mapped or translated into IPv6 leads to the IPv4 address in it.
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def normal_url(text: str) -> str:
@@ -63,6 +65,20 @@ def endpoint_url(address: str, port: int, scheme: str = "http") -> str:
     return normal_url(f"{scheme}://{host}:{port}")
 
 
+def is_anybodys(address: str) -> bool:
+    """Whether an IP address means something else on every machine: link-local (a cloud's metadata, which gives out
+    credentials, is there), unspecified, multicast. No engine has such a one; API servers refuse them in EndpointSlices.
+    """
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return False
+    if isinstance(found, IPv6Address):
+        inner = found.ipv4_mapped or (IPv4Address(int(found) & 0xFFFFFFFF) if found in _NAT64 else None)
+        found = inner or found
+    return found.is_link_local or found.is_unspecified or found.is_multicast or int(found) == 2**32 - 1
+
+
 def without_credentials(text: str) -> str:
     """The text as a message may show it: quoted, cut to a line's part, user and password left out."""
     start, scheme_end, rest = text.partition("://")
@@ -93,15 +109,23 @@ def _host(shown: str, host: str) -> str:
         address = _address(IPv6Address, host[1:-1])
         if address is None:
             raise ValueError(f'{shown} has no IPv6 address in its brackets; right would be "http://[fd00::2]:8000"')
-        return f"[{address}]"
+        return f"[{_somebodys(shown, address)}]"
     if _DIGITS.fullmatch(host):
         address = _address(IPv4Address, host)
         if address is None:
             raise ValueError(f'{shown} has no IPv4 address for its host; right would be "http://10.0.0.5:8000"')
-        return address
+        return _somebodys(shown, address)
     if len(host) > _MAX_HOST or not _NAME.fullmatch(host):
         raise ValueError(f'{shown} has no host name; right would be "{_RIGHT}"')
     return host.lower()
+
+
+def _somebodys(shown: str, address: str) -> str:
+    if is_anybodys(address):
+        raise ValueError(
+            f"{shown} is link-local, multicast or no address of a machine; right would be the engine's own"
+        )
+    return address
 
 
 def _address(kind: type[IPv4Address] | type[IPv6Address], text: str) -> str | None:

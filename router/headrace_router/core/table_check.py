@@ -74,6 +74,7 @@ def parse_table(data: bytes) -> RoutingTable | Rejected:
         table = _DECODER.decode(data)
         _check_numbers(table, "")
         _check_lists(table)
+        _check_places(table)
         for model in table.models:
             _check_model(table, model)
         return _with_normal_urls(table)
@@ -138,6 +139,22 @@ def _check_engine(engine: TableEngine) -> None:
     for name in (engine.service.name, engine.service.namespace) if engine.service is not None else ():
         if not _LABEL.fullmatch(name):
             raise _Fault(f"engine {engine.id}: service: {name!r} is no name; right would be such as vllm-70b")
+
+
+def _check_places(table: RoutingTable) -> None:
+    """A policy has the engines of its own namespace. A router serves tables of several, and engines are one by their
+    id: a table that names another's would move that one's requests wherever it likes."""
+    for engine in table.engines:
+        namespace, slash, _ = engine.id.rpartition("/")
+        if slash and namespace != table.policy_namespace:
+            raise _Fault(
+                f"engine {engine.id} is not in the policy's namespace; right would be {table.policy_namespace}/…"
+            )
+        if engine.service is not None and engine.service.namespace != table.policy_namespace:
+            raise _Fault(
+                f"engine {engine.id}: service: namespace is {engine.service.namespace!r}; right would be the policy's, "
+                f"{table.policy_namespace}"
+            )
 
 
 def _check_key_rule(rule: TableAffinityKey) -> None:

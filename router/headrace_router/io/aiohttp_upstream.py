@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import io
+import socket
 from collections.abc import Collection
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from time import monotonic
 from typing import Any, Final, cast
 
 import aiohttp
+from aiohttp.abc import ResolveResult
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ClientRequest
 from aiohttp.connector import Connection
@@ -26,6 +28,7 @@ from aiohttp.tracing import Trace
 from multidict import CIMultiDict
 from yarl import URL
 
+from headrace_api.urls import is_anybodys
 from headrace_router.io.headers import RawHeaders
 from headrace_router.io.upstream import Address, Cut, Lost, NotSent, UpstreamRequest, UpstreamResponse
 
@@ -91,6 +94,23 @@ class _Connector(aiohttp.TCPConnector):
         if not leg.reused:
             leg.seconds = monotonic() - since
         return connection
+
+
+class _Resolver(aiohttp.ThreadedResolver):
+    """A name may be made to say anything: it never leads to what is link-local (see is_anybodys)."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """See ThreadedResolver."""
+        try:
+            found = await super().resolve(host, port, family)
+        except UnicodeError as error:
+            raise OSError(None, f"{host} is no name that can be looked up") from error
+        usable = [each for each in found if not is_anybodys(each["host"])]
+        if not usable:
+            raise OSError(None, f"{host} has no address that an engine can have")
+        return usable
 
 
 class _Response:
@@ -162,7 +182,7 @@ class AiohttpUpstream:
     on_unreached: Any = None
     _sessions: dict[str, _EngineSession] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
-    _resolver: aiohttp.ThreadedResolver = field(default_factory=aiohttp.ThreadedResolver)
+    _resolver: _Resolver = field(default_factory=_Resolver)
 
     async def send(self, address: Address, request: UpstreamRequest, *, connect: float) -> UpstreamResponse:
         """See Upstream."""

@@ -90,9 +90,14 @@ def stated(url: str, token: Path | None, ca: Path | None) -> Credentials:
     Raises:
         NoCredentials: the address is none, or would carry a token in the clear.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.query or parts.fragment:
-        raise NoCredentials(f"{_shown(url)} is no address of an API server; right would be https://10.0.0.1:6443")
+    right = "right would be https://10.0.0.1:6443"
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError as error:
+        raise NoCredentials(f"{_shown(url)} is no address of an API server; {right}") from error
+    if not fits or "@" in parts.netloc or parts.query or parts.fragment or parts.hostname is None:
+        raise NoCredentials(f"{_shown(url)} is no address of an API server; {right}")
     if parts.scheme == "http" and token is not None and not _is_loopback(parts.hostname):
         raise NoCredentials(f"{_shown(url)} would carry the token in the clear; right would be https")
     return Credentials(url.rstrip("/"), token, ca)

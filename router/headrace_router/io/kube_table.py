@@ -56,6 +56,7 @@ class ConfigMapSource:
         self.way = "watch" if api is not None else "file"
         self.trouble = trouble
         self.folders = fallback.folders if fallback is not None and api is None else ()
+        self.namespace = namespace
         self._object = (namespace, name)
         self._fallback = fallback
         self._news: Read | None = None

@@ -13,6 +13,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from headrace_api.urls import is_anybodys
+
 AT_ONCE: Final = 8
 LIMIT: Final = 5.0
 
@@ -42,7 +44,10 @@ def look_up(host: str) -> Found:
         raise kind(f"{host}: {error.strerror or error}") from error
     except (OSError, UnicodeError) as error:
         raise Unresolved(f"{host}: {error}") from error
-    return sorted({str(address[4][0]) for address in found})
+    usable = sorted({address for each in found if not is_anybodys(address := str(each[4][0]))})
+    if not usable:
+        raise Unresolved(f"{host}: has no address that an engine can have")
+    return usable
 
 
 class Resolver:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headrace_api.table import RoutingTable, TableEngine
@@ -156,7 +156,7 @@ class Services:
             addresses = self._dns.addresses(wanted.host)
             if addresses is None:
                 return None
-            return [endpoint_url(address, wanted.port, wanted.scheme) for address in addresses]
+            return list(_usable(addresses, wanted))
         slices = self._namespaces[wanted.namespace]
         return slices.urls(wanted.name, wanted.port, wanted.scheme) if slices.known else None
 
@@ -185,6 +185,14 @@ class Services:
                     log.warning("engine %s: its Service has no ready endpoint", engine)
         if any_changed:
             self._told()
+
+
+def _usable(addresses: Iterable[str], wanted: Wanted) -> Iterator[str]:
+    for address in addresses:
+        try:
+            yield endpoint_url(address, wanted.port, wanted.scheme)
+        except ValueError as error:
+            log.warning("Service %s: %s", wanted.host, error)
 
 
 def _wanted(engine: TableEngine) -> Wanted | None:

@@ -53,6 +53,7 @@ class FileSource:
     """A table file as a TableSource."""
 
     whole = False
+    namespace = None
     way = "file"
     trouble = None
 

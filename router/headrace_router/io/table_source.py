@@ -49,6 +49,10 @@ class TableSource(Protocol):
         """What people call it: a path, or NAMESPACE/NAME."""
 
     @property
+    def namespace(self) -> str | None:
+        """Whose tables may stand there: policies of this namespace; None: whoever can write there may say."""
+
+    @property
     def label(self) -> str:
         """Its value in the metrics' label ``table``."""
 

@@ -136,6 +136,9 @@ class Tables:
             return None
         if isinstance(result, RoutingTable) and self.frontend not in (None, result.frontend):
             result = Unreadable(f"table is for front-end {result.frontend!r}; this router serves {self.frontend!r}")
+        namespace = entry.source.namespace
+        if isinstance(result, RoutingTable) and namespace not in (None, result.policy_namespace):
+            result = Unreadable(f"table is of a policy in {result.policy_namespace!r}; right would be {namespace!r}")
         if isinstance(result, Unreadable):
             entry.error, entry.note = result.reason, None
             self._rejected(entry.source.label)

@@ -181,6 +181,29 @@ async def test_a_bad_table_is_refused_and_the_restore_clears_it(api: FakeApi, to
         await until(lambda: revision(router) == 1)
 
 
+async def test_a_configmap_holds_tables_of_its_own_namespace_alone(api: FakeApi, token: Path) -> None:
+    """Who can write ConfigMaps there is no ruler of other namespaces' policies: their engines' addresses, retry budget
+    and counted demand stay theirs. An engine is one by its id, in whichever table it stands."""
+    at = "inference"
+    mine = table_bytes(routing_table(AT)).decode()
+    api.put(CONFIGMAPS, config_map(mine))
+    api.put(CONFIGMAPS, config_map("", "evil", "tenant-b"))
+    configmaps = ((at, NAME[1]), ("tenant-b", "evil"))
+    async with watching(api, token, configmaps=configmaps) as router:
+        await until(lambda: revision(router) == 1)
+        evil = router.tables.followed[1]
+        stolen = table_bytes(routing_table({"a": "http://127.0.0.1:6"}, model="other", policy="evil", uid="e")).decode()
+        younger = stolen.replace("2026-01-01", "2027-01-01")
+        api.put(CONFIGMAPS, config_map(younger, "evil", "tenant-b"))
+        await until(lambda: "'tenant-b'" in (evil.error or ""))
+        api.put(CONFIGMAPS, config_map(younger.replace(f'"{at}"', '"tenant-b"'), "evil", "tenant-b"))
+        await until(lambda: "inference/a is not in the policy's namespace" in (evil.error or ""))
+        assert [each.url for each in router.selector.view.engines["inference/a"].endpoints] == [AT["a"]]
+        api.put(CONFIGMAPS, config_map(younger.replace(at, "tenant-b"), "evil", "tenant-b"))
+        await until(lambda: evil.table is not None)
+        assert sorted(router.selector.view.engines) == ["inference/a", "tenant-b/a"]
+
+
 async def test_a_deleted_configmap_leaves_the_last_table_and_says_so(api: FakeApi, token: Path) -> None:
     """REL-05 (https://github.com/jaegertracing/jaeger-operator/pull/1467): it disappears now and then; by a watch or
     by a list, the last good table is kept."""

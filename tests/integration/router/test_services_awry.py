@@ -46,7 +46,7 @@ def by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     def look(host: str) -> list[str]:
         if host != "vllm.inference.svc":
             raise NotFound(f"{host}: no such name")
-        return ["127.0.0.1"]
+        return ["127.0.0.1", "fec0::1%9", "nonsense address"]
 
     monkeypatch.setattr(server, "Resolver", lambda: Resolver(look))
     monkeypatch.setattr(dns_services, "EVERY", 0.05)

@@ -18,6 +18,12 @@ def one_class(*routes: dict[str, Any], **fields: Any) -> list[dict[str, Any]]:
 
 
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "another-namespaces-engine": ({"policyNamespace": "tenant-b"}, "right would be tenant-b/…"),
+    "another-namespaces-service": (
+        {"engines": [engine(n, service={"name": "kube-dns", "namespace": "kube-system", "port": 53}) for n in "abc"]},
+        "namespace is 'kube-system'; right would be the policy's, ns",
+    ),
+    "metadata-service": ({"engines": [engine(n, urls=["http://169.254.169.254"]) for n in "abc"]}, "link-local"),
     "version": ({"schemaVersion": 2}, "schemaVersion is 2"),
     "weight-null": ({"models": one_class(route("a", 10_000) | {"weight": None})}, "weight"),
     "weight-string": ({"models": one_class(route("a", 0) | {"weight": "0"})}, "weight"),

@@ -65,6 +65,9 @@ def test_what_is_no_token_is_not_told(tmp_path: Path, content: str) -> None:
         ("ftp://10.0.0.1", False),
         ("https://", False),
         ("https://user:pass@10.0.0.1", False),
+        ("https://:pass@10.0.0.1", False),
+        ("https://[::1", False),
+        ("https://10.0.0.1:65536", False),
         ("10.0.0.1:6443", False),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import build_view
 from headrace_router.io import dns_services, resolve
+from headrace_router.io.aiohttp_upstream import AiohttpUpstream
 from headrace_router.io.dns_services import DnsServices
 from headrace_router.io.resolve import NotFound, Resolver, Unresolved, look_up
 from headrace_router.io.round_trips import RoundTrips, connecting
+from headrace_router.io.upstream import Address, NotSent, UpstreamRequest
 from support.fake_engine import FakeEngine, answers
 from support.router_core import make_table, swap
 from support.router_process import until
@@ -191,3 +194,41 @@ async def test_a_real_connect() -> None:
         await engine.until(lambda: engine.open_connections == 0)
     with pytest.raises(ConnectionRefusedError):
         await connect("127.0.0.1", engine.port)
+
+
+def _answering(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 80)) for address in addresses]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+
+def test_a_name_leads_to_no_address_that_an_engine_cannot_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who owns a name can make it say the address of a cloud's metadata service, now or later."""
+    _answering(monkeypatch, "169.254.169.254", "10.0.0.7")
+    assert look_up("engine.example") == ["10.0.0.7"]
+    _answering(monkeypatch, "169.254.169.254")
+    with pytest.raises(Unresolved, match="no address that an engine can have"):
+        look_up("engine.example")
+
+
+@pytest.mark.parametrize("url", ["http://rebound.example:80", "http://0xa9fea9fe"])
+async def test_nor_do_requests_follow_one(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    _answering(monkeypatch, "169.254.169.254")
+    upstream = AiohttpUpstream()
+    try:
+        with pytest.raises(NotSent, match="no address that an engine can have"):
+            await upstream.send(Address("ns/a", url), UpstreamRequest("POST", "/v1/x", [], b"{}"), connect=5.0)
+    finally:
+        await upstream.close()
+
+
+async def test_a_name_that_is_none_is_another_engines_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def idna(*_: object, **__: object) -> None:
+        raise UnicodeError("label too long")
+
+    monkeypatch.setattr(socket, "getaddrinfo", idna)
+    upstream = AiohttpUpstream()
+    try:
+        with pytest.raises(NotSent, match="no name that can be looked up"):
+            await upstream.send(Address("ns/a", "http://a.b"), UpstreamRequest("POST", "/", [], b""), connect=5.0)
+    finally:
+        await upstream.close()
