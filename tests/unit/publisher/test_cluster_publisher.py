@@ -21,6 +21,7 @@ from headrace_operator.kube.remote import Access
 from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, access, cluster_publisher, remote
 from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.clusters import Term
+from headrace_operator.publisher.cluster.objects import Spot, table_manifest
 from headrace_operator.publisher.cluster.target import CHECK_SECONDS
 from headrace_operator.publisher.notes import EventNote
 from headrace_operator.publisher.places import Place, TableKey
@@ -224,6 +225,13 @@ def test_a_hung_cluster_delays_nobody(world: World) -> None:
             made.tables.barred(FAR)
             world.idle(made)
         assert made.tables.refusals[B] == before  # quiet: the word stays while it is down
+    world.there.refuse = silent
+    world.now += 60
+    made.tables.barred(FAR)
+    world.idle(made)
+    assert made.tables.barred(FAR) == {B}
+    assert made.tables.refusals[B] == before  # also when it is down in another way
+    world.there.refuse = lambda _: None
     world.now += 60
     made.tables.barred(FAR)
     world.idle(made)
@@ -314,17 +322,16 @@ def test_orphans_elsewhere_are_swept_at_the_start(world: World) -> None:
     first = world.publisher()
     first.publish(TABLES, FAR)
     world.idle(first)
-    theirs = world.there.get("configmaps", "inf/headrace-chat-fe-b")
-    other = msgspec.json.decode(msgspec.json.encode(theirs).replace(b"chat-fe-b", b"x").replace(b"uid-chat", b"uid-x"))
-    world.there.put("configmaps", other)
+    theirs = table_of(name="theirs", frontend="fe-b")
+    world.there.put("configmaps", table_manifest(theirs, Place("theirs"), Spot("inf", "theirs"), owned=False))
     second = world.publisher(term=2)
     second.tables.barred({})
-    assert [one for one in second.tables.tables() if one.frontend == "fe-b"]
+    assert [one.policy for one in second.tables.tables() if one.frontend == "fe-b"] == ["chat"]
     for _ in range(2):
         second.remove_orphans([key(), B], certain=True)
     world.idle(second)
     second.tables.barred({})
-    assert world.there.names("configmaps") == ["inf/headrace-x"]  # another installation's, and left alone
+    assert world.there.names("configmaps") == ["inf/theirs"]  # another installation's, and left alone
     assert world.here.names("configmaps") == ["ops/headrace-inventory-far"]
     assert world.here.get("configmaps", "ops/headrace-inventory-far")["data"]["tables.json"] == "{}"
 

@@ -122,6 +122,12 @@ def shown(
         pytest.param(
             shown(state_of(), SignalView("Unknown", LATER, ())), "SignalsFresh", ("False", "Unknown"), id="clock set"
         ),
+        pytest.param(
+            shown(state_of(), SignalView("Unknown", AT, misnamed="no such source")),
+            "SignalsFresh",
+            ("False", "SourceUnknown"),
+            id="a source that nobody configured is told at once",
+        ),
         pytest.param(shown(state_of()), "Penalized", ("False", "Normal"), id="no penalty"),
         pytest.param(
             shown(state_of(penalty=Factor(value=0.4, reason="slow"))), "Penalized", ("True", "Outlier"), id="penalised"
