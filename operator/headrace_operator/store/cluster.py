@@ -69,16 +69,17 @@ class ClusterStore:
         self._watched: frozenset[Kind] = frozenset()
         self._broken: dict[Kind, str] = {}
         self._named: frozenset[ServicePort] = frozenset()
+        self._namespaces: frozenset[str] = frozenset()
         self._alive_at = clock()
         self._changes = 1
         self._looked = (0, Resources())
 
-    def expect(self, kinds: Iterable[Kind], named: Iterable[ServicePort] = ()) -> None:
-        """Watches begin: of these kinds, and of the Services that the configuration names."""
+    def expect(self, kinds: Iterable[Kind], named: Iterable[ServicePort] = (), namespaces: Iterable[str] = ()) -> None:
+        """Watches begin: of these kinds, in these namespaces (none: all); named: Services of the configuration."""
         with self._lock:
             for kind in KINDS:
                 self._index(kind).begin()
-            self._watched, self._named = frozenset(kinds), frozenset(named)
+            self._watched, self._named, self._namespaces = frozenset(kinds), frozenset(named), frozenset(namespaces)
             self._changes += 1
 
     def upsert(self, kind: Kind, item: Json) -> bool:
@@ -199,6 +200,7 @@ class ClusterStore:
             },
             complete=self.ready and not self._broken,
             services=services,
+            namespaces=self._namespaces,
         )
 
     def _ports(self) -> set[ServicePort]:

@@ -27,17 +27,21 @@ class Backing:
 
     def __init__(self) -> None:
         self._read: set[Key] = set()
+        self._asked: set[Key] = set()
         self.slices: KindIndex[Json] = KindIndex(lambda item, _: self._kept_slice(item))
         self.services: KindIndex[Json] = KindIndex(lambda item, _: self._kept_service(item))
 
     def unread(self, wanted: Collection[Key]) -> tuple[Key, ...]:
-        """Those wanted that were never read."""
-        return tuple(sorted(set(wanted) - self._read))
+        """Those wanted that were never read. Their events are kept from now on: one may outrun the reading."""
+        found = set(wanted) - self._read
+        self._asked |= found
+        return tuple(sorted(found))
 
     def give(self, service: Key, found: Json | None, slices: Sequence[Json]) -> bool:
         """Take a Service with all its slices as they are now; gives whether anything changed."""
         changed = service not in self._read
         self._read.add(service)
+        self._asked.discard(service)
         if found is not None:
             changed |= self.services.upsert(found)
         for item in slices:
@@ -46,25 +50,30 @@ class Backing:
 
     def keep_only(self, wanted: Collection[Key]) -> None:
         """Forget Services that nobody names any more."""
-        if not self._read <= set(wanted):
+        if not self._read | self._asked <= set(wanted):
             self._read &= set(wanted)
-            self.slices.drop_unless(lambda _, item: _service_key(item) in self._read)
-            self.services.drop_unless(lambda key, _: key in self._read)
+            self._asked &= set(wanted)
+            self.slices.drop_unless(lambda _, item: self._is_kept(_service_key(item)))
+            self.services.drop_unless(lambda key, _: self._is_kept(key))
 
     def all(self) -> dict[Key, Backed]:
         """What stands behind each Service that was read."""
         slices: dict[Key, list[Json]] = {key: [] for key in self._read}
         for _, item in self.slices:
-            slices[_service_key(item)].append(item)
+            if (key := _service_key(item)) in slices:
+                slices[key].append(item)
         return {key: Backed(self.services.get(key), tuple(found)) for key, found in slices.items()}
 
+    def _is_kept(self, service: Key) -> bool:
+        return service in self._read or service in self._asked
+
     def _kept_slice(self, item: Json) -> Json | None:
-        return read_slice(item) if _service_key(item) in self._read else None
+        return read_slice(item) if self._is_kept(_service_key(item)) else None
 
     def _kept_service(self, item: Json) -> Json | None:
         metadata = item.get("metadata") or {}
         key = Key(str(metadata.get("namespace", "")), str(metadata.get("name", "")))
-        return read_service(item) if key in self._read else None
+        return read_service(item) if self._is_kept(key) else None
 
 
 def read_slice(item: Json) -> Json:

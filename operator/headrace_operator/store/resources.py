@@ -33,7 +33,8 @@ class Resources:
     faults: what is wrong, one line each. refused: why a resource's latest edit is not in force. rejected: of those, the
     metadata as it stands at the API server now, also where no earlier spec is in force. complete: nothing is missing
     for another reason than that it was deleted. services: endpoints by ``namespace/service:port``; a Service without
-    an entry is not known, which is not the same as empty.
+    an entry is not known, which is not the same as empty. namespaces: where resources were looked for (none:
+    everywhere); what is missing elsewhere may well stand.
     """
 
     engines: tuple[InferenceEngine, ...] = ()
@@ -43,6 +44,11 @@ class Resources:
     rejected: Mapping[ResourceName, Metadata] = field(default_factory=dict)
     complete: bool = False
     services: Mapping[str, tuple[Endpoint, ...]] = field(default_factory=dict)
+    namespaces: frozenset[str] = frozenset()
+
+    def covers(self, namespace: str) -> bool:
+        """Whether resources of that namespace were looked for."""
+        return not self.namespaces or namespace in self.namespaces
 
     def all(self) -> tuple[Resource, ...]:
         """Engines and policies."""

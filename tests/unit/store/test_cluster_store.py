@@ -269,6 +269,19 @@ def test_endpoints_of_services_that_someone_names(server: Server) -> None:
     assert server.look().services == {}
 
 
+def test_an_event_that_outruns_the_reading_of_its_service_counts(server: Server) -> None:
+    """Engines and their Deployments are applied together: pods become ready while their Services are first read."""
+    server.apply(engine_on_service("a", "llm"))
+    (key,) = server.store.unread()
+    before, ready = slice_of("llm"), slice_of("llm", pod("10.0.0.1"))
+    for version, one in ((90, before), (91, ready)):
+        one["metadata"] |= {"uid": "s", "resourceVersion": str(version)}
+    server.store.upsert("EndpointSlice", ready)
+    assert server.look().services == {}
+    server.store.give(key, service_of("llm", name="http", port=8000), [before])
+    assert [one.host for one in server.look().services["inf/llm:8000"]] == ["10.0.0.1"]
+
+
 def test_events_of_other_services_are_no_news(server: Server) -> None:
     server.apply(engine_on_service("a", "vllm"))
     server.store.give(Key("inf", "vllm"), None, [])
