@@ -17,7 +17,8 @@ class Endpoint(NamedTuple):
     """One pod behind a Service: host and port to connect to; zone, node and pod where the slice names them.
 
     ready: takes new requests. A terminating pod is not ready, even while it still serves old ones.
-    terminating: the pod is being deleted on somebody's word; one that is merely not ready is not.
+    terminating: the pod is being deleted on somebody's word; one that is merely not ready is not. uid: the pod's own,
+    which tells it from another at the same address.
     """
 
     host: str
@@ -27,6 +28,7 @@ class Endpoint(NamedTuple):
     node: str = ""
     pod: str = ""
     terminating: bool = False
+    uid: str = ""
 
     @property
     def url(self) -> str:
@@ -44,7 +46,7 @@ def service_of(endpoint_slice: Mapping[str, Any]) -> str:
 def read_endpoints(
     slices: Iterable[Mapping[str, Any]], port: int, service: Mapping[str, Any] | None = None
 ) -> tuple[Endpoint, ...]:
-    """Endpoints of one Service, sorted by address, each once.
+    """Endpoints of one Service, sorted by address, each once; a pod with addresses of both families once, by IPv4.
 
     port: the Service's. A slice names target ports, so which of them it is follows from the Service where that is
     given, else from the number, else the slice must have just one port.
@@ -61,7 +63,16 @@ def read_endpoints(
                 # A pod that moves between slices is in both for a moment; either may be the newer word.
                 if known is None or endpoint.ready:
                     found[endpoint.host, endpoint.port] = endpoint
-    return tuple(found[key] for key in sorted(found))
+    return tuple(_each_pod_once([found[key] for key in sorted(found)]))
+
+
+def _each_pod_once(endpoints: list[Endpoint]) -> Iterable[Endpoint]:
+    """A Service of both families has a slice of each: one pod there is one replica, not two."""
+    by_ipv4 = {who: one for one in endpoints if ":" not in one.host and (who := one.uid or one.pod)}
+    for one in endpoints:
+        twin = by_ipv4.get(one.uid or one.pod) if ":" in one.host else None
+        if twin is None or (one.ready and not twin.ready):
+            yield one
 
 
 def _endpoints(entry: Mapping[str, Any], port: int) -> Iterable[Endpoint]:
@@ -71,6 +82,7 @@ def _endpoints(entry: Mapping[str, Any], port: int) -> Iterable[Endpoint]:
     ready = conditions.get("ready") is not False and not terminating
     addresses = [address for address in _list(entry.get("addresses")) if isinstance(address, str) and address]
     # All addresses of one endpoint are fungible; clients use the first (the EndpointSlice API).
+    target = _mapping(entry.get("targetRef"))
     for address in addresses[:1]:
         yield Endpoint(
             host=address,
@@ -78,8 +90,9 @@ def _endpoints(entry: Mapping[str, Any], port: int) -> Iterable[Endpoint]:
             ready=ready,
             zone=_text(entry.get("zone")),
             node=_text(entry.get("nodeName")),
-            pod=_text(_mapping(entry.get("targetRef")).get("name")),
+            pod=_text(target.get("name")),
             terminating=terminating,
+            uid=_text(target.get("uid")),
         )
 
 

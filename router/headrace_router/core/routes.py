@@ -15,7 +15,7 @@ from headrace_api.table import Guard, Route, TableEngine
 from headrace_router.core.facts import Refusal, RefusalKind, listed
 from headrace_router.core.guard import Price, Variant, keyed_variant, keyless_variant
 from headrace_router.core.slots import SlotOrders
-from headrace_router.core.state import EndpointState, EngineState, Pool
+from headrace_router.core.state import EndpointState, EngineState, Pool, endpoints_at
 from headrace_router.core.weighted import Turns, succeed
 
 OrdersOf = Callable[[tuple[str, ...], tuple[float, ...]], SlotOrders]
@@ -78,10 +78,9 @@ class EngineView:
 
     def replace(self, urls: Collection[str], phase: float) -> None:
         """Other addresses under the same table: those that stay keep their state, and keys and turns go on."""
-        kept = {endpoint.url: endpoint for endpoint in self.endpoints}
         out = _out(self.endpoints)
         count = len(self.endpoints)
-        self.endpoints = self.state.endpoints = tuple(kept.get(url) or EndpointState(url) for url in sorted(set(urls)))
+        self.endpoints = self.state.endpoints = endpoints_at(urls, self.endpoints)
         self.addresses = urls
         ids = tuple(endpoint.url for endpoint in self.endpoints)
         several = len(ids) > 1

@@ -17,7 +17,7 @@ from headrace_router.core.facts import Outcome, Reason, Refusal, RefusalKind, Re
 from headrace_router.core.routes import RouteSet, RouteView
 from headrace_router.core.shedding import shed_draw
 from headrace_router.core.slots import slot_of
-from headrace_router.core.state import EndpointState
+from headrace_router.core.state import EndpointState, endpoints_at
 from headrace_router.core.view import ModelView, PolicyView, TableView, build_view
 
 _NONE_TRIED: Final[frozenset[str]] = frozenset()
@@ -181,13 +181,13 @@ class Selector:
     def set_endpoints(self, engine: str, urls: Collection[str]) -> bool:
         """An engine's addresses as its Service has them now, without a new table. Returns whether any came or went.
 
-        One that stays keeps its counts and health; requests on one that goes end there. None: the engine takes
-        nothing, the next in order does. Unknown engines are ignored.
+        urls: see endpoints_at. Requests on one that goes end there. None: the engine takes nothing, the next in order
+        does. Unknown engines are ignored.
         """
         known = self.view.engines.get(engine)
         if known is None or known.addresses is urls:
             return False
-        same = known.addresses is not None and [endpoint.url for endpoint in known.endpoints] == sorted(set(urls))
+        same = known.addresses is not None and endpoints_at(urls, known.endpoints) == known.endpoints
         known.addresses = urls
         if same:
             return False

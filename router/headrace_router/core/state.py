@@ -7,6 +7,7 @@ object, so that its old requests end on the old one and no count is ever carried
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 NEVER: Final = -1e18
@@ -18,6 +19,7 @@ class EndpointState:
     failures: consecutive ones; late: distinct keys whose first byte timed out since the last answer. ejected, until:
     out of rotation till then, afterwards one trial at a time. epoch: how often it was ejected, which tells outcomes
     of attempts begun before from those begun after. full_until: the engine's own word that it takes nothing.
+    who: the pod there, "" where that isn't known.
     """
 
     __slots__ = (
@@ -34,10 +36,12 @@ class EndpointState:
         "trial",
         "until",
         "url",
+        "who",
     )
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, who: str = "") -> None:
         self.url = url
+        self.who = who
         self.in_flight = 0
         self.failures = 0
         self.late: set[int] | None = None
@@ -60,6 +64,22 @@ class EndpointState:
     def healthy(self, now: float) -> bool:
         """Whether nothing at all speaks against it."""
         return self.ready and self.full_until <= now and not self.ejected
+
+
+def endpoints_at(urls: Collection[str], before: Sequence[EndpointState]) -> tuple[EndpointState, ...]:
+    """Endpoints at these addresses, sorted by url; who stays keeps counts and health.
+
+    urls: a mapping says who is at each. Another pod at an old address is a new endpoint: the one before it may have
+    been ejected, and what still runs there ends there.
+    """
+    known = {endpoint.url: endpoint for endpoint in before}
+    pods = urls if isinstance(urls, Mapping) else {}
+    found = []
+    for url in sorted(set(urls)):
+        endpoint, who = known.get(url), pods.get(url, "")
+        other = endpoint is None or (who and endpoint.who and who != endpoint.who)
+        found.append(EndpointState(url, who) if endpoint is None or other else endpoint)
+    return tuple(found)
 
 
 class Pool:

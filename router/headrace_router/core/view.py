@@ -19,7 +19,7 @@ from headrace_router.core.affinity import AffinityRules
 from headrace_router.core.budget import RetryBudget
 from headrace_router.core.routes import ClassView, EngineView, RouteSet, RouteView
 from headrace_router.core.slots import SlotOrders
-from headrace_router.core.state import EndpointState, EngineState, Pool
+from headrace_router.core.state import EngineState, Pool, endpoints_at
 from headrace_router.core.weighted import succeed
 
 _NO_ENDPOINTS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
@@ -189,7 +189,8 @@ class _Builder:
             addresses = self.resolved.get(config.id)
             if addresses is None and before is not None and before.config.service == config.service:
                 addresses = before.addresses
-        endpoints = self._endpoints(config.urls if addresses is None else addresses, before)
+        urls = config.urls if addresses is None else addresses
+        endpoints = endpoints_at(urls, before.endpoints if before is not None else ())
         state = before.state if before is not None else known.state if known is not None else EngineState(config.id)
         engine = EngineView(config, state, endpoints, addresses)
         if known is not None:
@@ -201,10 +202,6 @@ class _Builder:
             engine.orders = orders if orders is not None and orders.ids == ids else self._orders_of(ids, weights)
             engine.turns = succeed(ids, weights, self.phase, before.turns if before is not None else None)
         self.engines[config.id] = engine
-
-    def _endpoints(self, urls: Collection[str], before: EngineView | None) -> tuple[EndpointState, ...]:
-        kept = {endpoint.url: endpoint for endpoint in before.endpoints} if before is not None else {}
-        return tuple(kept.get(url) or EndpointState(url) for url in sorted(set(urls)))
 
     def _model(self, model: ModelRoutes, policy: PolicyView) -> ModelView:
         ids = frozenset(route.engine for routes in model.classes for route in routes.routes)

@@ -58,7 +58,7 @@ class NamespaceSlices:
         self._changed = changed
         self._slices: dict[str, dict[str, Object]] = {}
         self._services: dict[str, Object] = {}
-        self._urls: dict[str, dict[tuple[int, str], tuple[str, ...]]] = {}
+        self._urls: dict[str, dict[tuple[int, str], Mapping[str, str]]] = {}
         # (Service, port) that Services were asked for since the last list of slices.
         self._asked: set[tuple[str, int]] = set()
         self._ask_services = asyncio.Event()
@@ -84,15 +84,16 @@ class NamespaceSlices:
             group.create_task(self._reflector.run(), name=f"endpoints of {self.namespace}")
             group.create_task(self._list_services(), name=f"services of {self.namespace}")
 
-    def urls(self, service: str, port: int, scheme: str) -> tuple[str, ...]:
-        """Addresses behind a Service that take new requests now; the same object until they may have changed."""
+    def urls(self, service: str, port: int, scheme: str) -> Mapping[str, str]:
+        """Addresses behind a Service that take new requests now, and whose they are (a pod's uid, "" where that isn't
+        known); the same object until they may have changed."""
         known = self._urls.setdefault(service, {})
         found = known.get((port, scheme))
         if found is None:
-            found = known[port, scheme] = tuple(self._read_urls(service, port, scheme))
+            found = known[port, scheme] = dict(self._read_urls(service, port, scheme))
         return found
 
-    def _read_urls(self, service: str, port: int, scheme: str) -> Iterator[str]:
+    def _read_urls(self, service: str, port: int, scheme: str) -> Iterator[tuple[str, str]]:
         slices = self._slices.get(service, {})
         known = self._services.get(service)
         if slices and not _has_port(known, port) and (service, port) not in self._asked:
@@ -101,7 +102,7 @@ class NamespaceSlices:
         for endpoint in read_endpoints(slices.values(), port, known):
             if endpoint.ready:
                 try:
-                    yield endpoint_url(endpoint.host, endpoint.port, scheme)
+                    yield endpoint_url(endpoint.host, endpoint.port, scheme), endpoint.uid
                 except ValueError as error:
                     log.warning("Service %s/%s: %s", self.namespace, service, error)
 

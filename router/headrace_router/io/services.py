@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from headrace_api.table import RoutingTable, TableEngine
@@ -70,9 +70,9 @@ class Services:
         self._settled = False
         self._ended: set[asyncio.Task[None]] = set()
 
-    def known(self, tables: Sequence[RoutingTable]) -> dict[str, Sequence[str]]:
+    def known(self, tables: Sequence[RoutingTable]) -> dict[str, Collection[str]]:
         """Addresses by engine of the tables' Services, as far as they are known already."""
-        found: dict[str, Sequence[str]] = {}
+        found: dict[str, Collection[str]] = {}
         for engine in (engine for table in tables for engine in table.engines):
             if (wanted := _wanted(engine)) is not None and (urls := self._urls(wanted)) is not None:
                 found[engine.id] = urls
@@ -150,7 +150,7 @@ class Services:
         slices = self._namespaces.get(wanted.namespace)
         return slices is None or slices.by_name
 
-    def _urls(self, wanted: Wanted) -> Sequence[str] | None:
+    def _urls(self, wanted: Wanted) -> Collection[str] | None:
         """Addresses of a Service now; None: nothing is known of it, or nothing new."""
         if self._by_name(wanted):
             addresses = self._dns.addresses(wanted.host)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ CHECK_EVERY: Final = 1.0
 # An in-place write is seen in pieces: what is bad is read again after this before it counts.
 SETTLE: Final = 0.1
 
-Endpoints = Mapping[str, Sequence[str]]
+Endpoints = Mapping[str, Collection[str]]
 
 
 @dataclass(slots=True)

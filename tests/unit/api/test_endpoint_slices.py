@@ -74,6 +74,24 @@ def test_a_pod_in_two_slices_counts_once_and_order_does_not_matter() -> None:
     ]
 
 
+def test_a_pod_with_addresses_of_both_families_is_one_replica() -> None:
+    """A dual-stack Service has a slice of each family; counted twice, an engine would be thought twice as large."""
+
+    def of(pod: str, address: str, **conditions: bool) -> dict[str, Any]:
+        return an_endpoint(address, **conditions) | {"targetRef": {"kind": "Pod", "name": pod, "uid": f"u-{pod}"}}
+
+    four = a_slice(of("a", "10.0.0.1"), of("b", "10.0.0.2", ready=False))
+    six = a_slice(of("a", "fd00::1"), of("b", "fd00::2"), of("c", "fd00::3"), an_endpoint("fd00::4"))
+    for slices in ([four, six], [six, four]):
+        ready = [found for found in read_endpoints(slices, 80) if found.ready]
+        assert [(one.host, one.uid) for one in ready] == [
+            ("10.0.0.1", "u-a"),
+            ("fd00::2", "u-b"),
+            ("fd00::3", "u-c"),
+            ("fd00::4", ""),
+        ]
+
+
 @pytest.mark.parametrize(
     "strange",
     [

@@ -61,6 +61,35 @@ def test_who_stays_keeps_counts_and_health(selector: Selector) -> None:
     assert (pool.total, pool.out) == (3, 1)
 
 
+def test_another_pod_at_an_old_address_is_new(selector: Selector) -> None:
+    """What the one before it did is not its fault; also with a table between, and where who is there isn't known."""
+    at = PODS[0]
+    selector.set_endpoints("ns/a", {at: "old", PODS[1]: "other"})
+    selector.set_endpoints("ns/a", [])
+    selector.set_endpoints("ns/a", {at: "old", PODS[1]: "other"})
+    picks = [held(selector, key) for key in KEYS[:8]]
+    ours = [pick for pick in picks if pick.url == at]
+    assert ours
+    for pick in ours * 5:
+        selector.report(pick, Outcome.CONNECT_FAILED, 1.0)
+    pool = selector.view.models["m"].pool
+    assert (ours[0].endpoint.ejected, pool.out) == (True, 1)
+    assert not selector.set_endpoints("ns/a", {at: "old", PODS[1]: "other"})
+    swap(selector, of_services({"a": 10_000}, hash="next"))
+    assert selector.view.engines["ns/a"].endpoints[0] is ours[0].endpoint
+    assert selector.set_endpoints("ns/a", {at: "new", PODS[1]: "other"})
+    fresh = selector.view.engines["ns/a"].endpoints[0]
+    pool = selector.view.models["m"].pool
+    assert (fresh.ejected, fresh.in_flight, pool.out, pool.total) == (False, 0, 0, 2)
+    for pick in picks:
+        selector.report(pick, Outcome.ANSWERED, 2.0)
+        pick.release()
+    assert (fresh.in_flight, selector.view.engines["ns/a"].state.in_flight, pool.out) == (0, 0, 0)
+    assert not selector.set_endpoints("ns/a", [at, PODS[1]])
+    view = build_view([of_services({"a": 10_000}, hash="3")], selector.view, endpoints={"ns/a": {at: "newest"}})
+    assert view.engines["ns/a"].endpoints[0] is not fresh
+
+
 def test_requests_on_an_endpoint_that_went_end_there(selector: Selector) -> None:
     """REL-04 https://github.com/vllm-project/production-stack/issues/680: what is in flight ends normally."""
     picks = [held(selector, key) for key in KEYS[:8]]
