@@ -17,7 +17,7 @@ from headrace_api.status import PolicyStatus
 from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.memory import Memory
 from headrace_operator.decision.tables.encode import stamped
-from headrace_operator.kube.client import KubeFault
+from headrace_operator.kube.client import KubeFault, NotLeading
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.engine_status import SignalView, engine_status
 from headrace_operator.publisher.notes import EventNote
@@ -214,9 +214,13 @@ class Publisher:
         try:
             if deed():
                 self._complaints.settled(what)
-        except (OSError, KubeFault) as error:
+        except NotLeading:
+            raise
+        except Exception as error:  # noqa: BLE001  a fault of ours in here must not end the heartbeat for good
             self._complaints.about(what, _word(error))
 
 
-def _word(error: OSError | KubeFault) -> object:
-    return error.strerror or error if isinstance(error, OSError) else error
+def _word(error: Exception) -> object:
+    if isinstance(error, OSError):
+        return error.strerror or error
+    return error if isinstance(error, KubeFault) else f"{type(error).__name__}: {error}"

@@ -189,6 +189,34 @@ def test_a_fault_stands_in_its_own_place() -> None:
     pool.close()
 
 
+def test_what_a_pool_can_not_begin_any_more_is_not_written() -> None:
+    """A cluster that the configuration names no more, while its thread still mends what stands there."""
+    pool = Pool(1, "test")
+    begun, go = threading.Event(), threading.Event()
+
+    def deed(_: int) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    outcome: list[object] = []
+
+    def work() -> None:
+        try:
+            pool.each(range(3), deed)
+        except Exception as error:  # noqa: BLE001  what it is, is the question
+            outcome.append(error)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    assert begun.wait(60)
+    pool.close()
+    go.set()
+    worker.join(60)
+    assert [type(one) for one in outcome] == [NotLeading]
+    with pytest.raises(NotLeading, match="not published to any more"):
+        pool.each(range(3), deed)
+
+
 def test_who_does_not_lead_begins_nothing_more() -> None:
     pool = Pool(1, "test")
     begun = []

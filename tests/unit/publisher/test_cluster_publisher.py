@@ -289,6 +289,22 @@ def test_a_configuration_that_changes(world: World) -> None:
     assert made.tables.refusals[B].reason == "ClusterUnknown"
 
 
+def test_a_heartbeat_outlives_a_cluster_that_is_taken_out_of_the_configuration(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It goes round in a thread beside the one that takes up configurations, and may hold what was just closed."""
+    made = world.publisher()
+    made.tables.barred(FAR)
+    world.idle(made)
+    made.publish(TABLES, FAR)
+    world.idle(made)
+    made._clusters.tables.remotes["far"].close(0.0)
+    made.beat(0.0, AT)
+    assert world.here.names("leases") == ["inf/headrace-heartbeat"]
+    assert made._clusters.tables.remotes["far"].publish(TABLES, FAR) == ()
+    assert "Traceback" not in caplog.text
+
+
 def test_a_kubeconfig_that_cannot_be_taken_is_told(world: World) -> None:
     world.file.write_text(KUBECONFIG.replace("token: t", "exec: {command: sh}"))
     made = world.publisher()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -145,6 +147,50 @@ def test_what_the_server_refuses_is_told_once_and_rests(
     kube.refuse = lambda _: None
     statuses.set(policy_of(), 2, numbered(2))
     assert statuses.flush(30.0) == 1
+
+
+def test_what_can_not_be_written_now_is_not_tried_at_every_round(kube: FakeKube, statuses: ClusterStatuses) -> None:
+    """Rounds may be a tenth of a second apart: a lost permission would cost a call each for every resource."""
+    chat(kube)
+
+    def refuse(call: Call) -> None:
+        if call.sub == "status":
+            raise Refuse(403, "Forbidden", "routingpolicies/status is forbidden")
+
+    kube.refuse = refuse
+    statuses.set(policy_of(), 1, numbered(1))
+    for tenth in range(100):
+        assert statuses.flush(tenth / 10) == 0
+    assert len([call for call in kube.calls if call.sub == "status"]) == 2
+    kube.refuse = lambda _: None
+    assert statuses.flush(10.0) == 1
+
+
+def test_many_threads_complain_at_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Tables, Events, the heartbeat and other clusters do: a round must not fail of it."""
+    caplog.set_level(logging.CRITICAL)
+    complaints, over, seen = Complaints(), threading.Event(), threading.Event()
+
+    def complain(mark: int) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            complaints.about(f"writing {mark}.{number % 97}", number)
+            complaints.settled(f"writing {mark}.{number * 7 % 97}")
+            if number > 97:
+                seen.set()
+
+    threads = [threading.Thread(target=complain, args=(mark,), daemon=True) for mark in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        assert seen.wait(60)
+        for number in range(1000):
+            complaints.only("table of ", {"inf/chat fe-a": str(number)})
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join(60)
 
 
 def test_many_new_resources_cost_one_list(kube: FakeKube, statuses: ClusterStatuses) -> None:

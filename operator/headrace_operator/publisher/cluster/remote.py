@@ -42,6 +42,7 @@ class Remote:
         self._steady = steady
         self._worker = ThreadPoolExecutor(1, thread_name_prefix=f"cluster-{self.name}")
         self._lock = Lock()
+        self._closed = False
         self._fault: Refusal | None = Refusal(SILENT, f"cluster {self.name} was not read yet")
         self._spoken = False
         self._next = -float("inf")
@@ -118,13 +119,19 @@ class Remote:
 
     def close(self, seconds: float) -> None:
         """Let what was begun end, for a while; nothing more is begun."""
+        with self._lock:
+            self._closed = True
         self.wait(seconds)
         self._worker.shutdown(wait=False, cancel_futures=True)
 
     def _begin(self, job: Callable[[], object]) -> Future[None]:
-        future = self._worker.submit(self._guarded, job)
         with self._lock:
-            self._jobs.append(future)
+            if self._closed:  # whoever still holds it, as the heartbeat's thread may, goes on with the others
+                future: Future[None] = Future()
+                future.set_result(None)
+            else:
+                future = self._worker.submit(self._guarded, job)
+                self._jobs.append(future)
         return future
 
     def _guarded(self, job: Callable[[], object]) -> None:

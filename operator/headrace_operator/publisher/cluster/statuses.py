@@ -1,8 +1,8 @@
 """Statuses of resources in a cluster: quiet, coalesced, by server-side apply of the status subresource.
 
 On the routing-weight path, after the tables. A status is written when it differs from what stands there, at most once
-per five seconds an object, over the version of the resource that was read; a conflict is read again, and only the
-leader tries again. What the API server refuses is told and not tried again until it is another.
+per five seconds an object (also where that fails), over the version of the resource that was read; a conflict is read
+again, and only the leader tries again. What the API server refuses is told and not tried again until it is another.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class ClusterStatuses:
         written = 0
         for key, outcome in zip(due, self._pool.each(due, self._write), strict=True):
             what = f"writing the status of {key.kind} {key.id}"
+            self._times[key] = steady
             if not isinstance(outcome, KubeFault):
-                self._times[key] = steady
                 self._complaints.settled(what)
                 written += 1
             elif outcome.missing:
