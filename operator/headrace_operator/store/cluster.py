@@ -256,6 +256,8 @@ def _moved(engine: InferenceEngine, last: InferenceEngine) -> InferenceEngine:
 def _reader(kind: str) -> Callable[[Json, _Entry | None], _Entry]:
     def read(item: Json, last: _Entry | None) -> _Entry:
         books = read_books(item)
+        if last is not None and books["uid"] != last.books["uid"]:
+            last = None  # what was made anew under the name is not an edit of what was deleted
         if last is not None and same_edit(books, last.books):
             return replace(last, books=books)
         admitted = read_object(kind, item)

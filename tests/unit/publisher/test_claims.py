@@ -182,6 +182,24 @@ def test_what_can_not_be_claimed_is_served_all_the_same(kube: FakeKube) -> None:
         standby.hold(["inf"])
 
 
+@pytest.mark.parametrize(("status", "most"), [(403, 100), (0, 10)])
+def test_what_can_not_be_claimed_is_not_tried_on_and_on(status: int, most: int) -> None:
+    """Rounds may be a tenth of a second apart, and each silence of the server is ten seconds long."""
+    now, asked = 0.0, 0
+
+    class Refusing:
+        def apply(self, *_: object, **__: object) -> None:
+            nonlocal asked
+            asked += 1
+            raise KubeFault(status, "", "no")
+
+    claims = Claims(Refusing(), "ops-a", steady=lambda: now, wall=lambda: AT)  # type: ignore[arg-type]
+    for _ in range(10):
+        assert claims.hold([f"team-{number}" for number in range(100)]) == {}
+        now += 0.1
+    assert 0 < asked <= most
+
+
 def test_only_watched_namespaces_are_looked_at(kube: FakeKube) -> None:
     other = Installation(kube, "ops-b")
     other.hold("inf", "lab")

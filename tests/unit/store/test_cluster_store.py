@@ -184,6 +184,19 @@ def test_one_that_never_was_right_is_only_told(server: Server, spec: Any) -> Non
     assert found.complete, "what is refused is there, and said apart"
 
 
+def test_one_made_anew_has_no_earlier_spec(server: Server) -> None:
+    """Events of both come from queues of their own: the new one may be told before the deletion."""
+    server.apply(policy_dict("chat"))
+    old = server.objects["RoutingPolicy", "inf", "chat"]
+    spoiled = policy_dict("chat", models=[])
+    spoiled["metadata"] |= {"uid": "anew", "resourceVersion": "50", "generation": 1}
+    server.store.upsert("RoutingPolicy", spoiled)
+    server.store.delete("RoutingPolicy", old)
+    found = server.look()
+    assert found.policies == ()
+    assert [one.uid for one in found.rejected.values()] == ["anew"]
+
+
 def test_null_means_missing(server: Server) -> None:
     """Case CRD-02: helm renders ``retry:`` with nothing after it.
 

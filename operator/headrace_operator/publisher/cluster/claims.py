@@ -67,6 +67,7 @@ class Claims:
         self._silent: set[str] = set()
         self._held: set[str] = set()
         self._wanted: frozenset[str] = frozenset()
+        self._rest_until: dict[str, float] = {}
         self._looked_at: float | None = None
 
     def taken(self, namespace: str) -> bool:
@@ -117,13 +118,20 @@ class Claims:
         with self._lock:
             self._wanted = frozenset(namespaces)
             self._held &= self._wanted
-            claiming = sorted(name for name in self._wanted - self._held if not self.taken(name))
+            now = self._steady()
+            self._rest_until = {name: at for name, at in self._rest_until.items() if at > now and name in namespaces}
+            due = self._wanted - self._held - self._rest_until.keys()
+            claiming = sorted(name for name in due if not self.taken(name))
         for name in claiming:
             try:
                 self.renew(name, self._wall())
             except KubeFault as fault:
                 # Without an answer nothing else can be written either; without rights for it no two can be told apart.
                 log.debug("namespace %s can't be claimed: %s", name, fault.message)
+                if fault.status == 0:
+                    break  # each of the others would take its whole time limit
+                if fault.forbidden:
+                    self._rest_until[name] = now + RENEW_SECONDS
         return {name: whose for name, whose in self.others().items() if name in namespaces}
 
     def renew(self, namespace: str, at: str) -> bool:
