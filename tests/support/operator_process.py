@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -44,8 +44,10 @@ class OperatorProcess:
 
 
 @asynccontextmanager
-async def operator(manifests: Path, state: Path, log: Path, *more: str) -> AsyncIterator[OperatorProcess]:
-    """Run ``headrace run --standalone`` until the block ends."""
+async def operator(
+    manifests: Path, state: Path, log: Path, *more: str, env: Mapping[str, str] | None = None
+) -> AsyncIterator[OperatorProcess]:
+    """Run ``headrace run --standalone`` until the block ends. env: none is this process's."""
     with log.open("ab") as file:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -60,6 +62,7 @@ async def operator(manifests: Path, state: Path, log: Path, *more: str) -> Async
             stdin=asyncio.subprocess.DEVNULL,
             stdout=file,
             stderr=file,
+            env=env,
         )
     running = OperatorProcess(process, log)
     try:

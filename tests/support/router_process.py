@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,8 +100,10 @@ class Process:
 
 
 @asynccontextmanager
-async def router_process(*arguments: str, stdout: Any = None) -> AsyncIterator[Process]:
-    """``headrace router`` with free ports; killed at the end if it still runs."""
+async def router_process(
+    *arguments: str, stdout: Any = None, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Process]:
+    """``headrace router`` with free ports; killed at the end if it still runs. env: none is this process's."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -114,6 +116,7 @@ async def router_process(*arguments: str, stdout: Any = None) -> AsyncIterator[P
         *arguments,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,
+        env=env,
     )
     said: list[str] = []
     found: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
