@@ -1,7 +1,9 @@
 """The level-triggered loop: load, snapshot, decide, publish; again on edits, on changes of liveness, and each tick.
 
 On the routing-weight path. It holds no truth of its own: each round starts from what is there. A round that fails is
-told once a kind, leaves the last tables as they are, and the next round goes on. Solving and file I/O run in threads.
+told once a kind, leaves the last tables as they are, and the next round goes on. Taking samples, solving and file I/O
+run in threads, so that thousands of engines hold up neither the heartbeat nor the probes; the loader is touched by one
+round at a time, which waits for its thread.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -19,14 +21,14 @@ from headrace_api.table import RoutingTable
 from headrace_api.units import seconds
 from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.metrics import OperatorMetrics
-from headrace_operator.controller.takeover import Restored, shedding_policies
+from headrace_operator.controller.takeover import Restored, all_fresh, shedding_policies
 from headrace_operator.decision.decide import Decision, decide
 from headrace_operator.decision.warm import WarmModels
 from headrace_operator.kube.client import KubeFault, NotLeading
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import Loader, scrape_settings
-from headrace_operator.loader.source import SignalSource
+from headrace_operator.loader.source import SignalSource, TargetSample
 from headrace_operator.publisher.engine_status import SignalView
 from headrace_operator.publisher.notes import EventNote
 from headrace_operator.publisher.places import table_places
@@ -34,7 +36,7 @@ from headrace_operator.publisher.publisher import Publisher
 from headrace_operator.publisher.records import Record
 from headrace_operator.snapshot.build import build_snapshot
 from headrace_operator.snapshot.model import Snapshot
-from headrace_operator.snapshot.signals import Signals, SignalStatus
+from headrace_operator.snapshot.signals import Signals
 from headrace_operator.store.resources import Resources
 
 log = logging.getLogger(__name__)
@@ -138,7 +140,7 @@ class Controller:
         """One load with one reading of every target, one decision; False when the round failed."""
         await asyncio.to_thread(self._publisher.stamp_term, {})
         await self._load()
-        self._loader.observe(await self._source.read_once())
+        await asyncio.to_thread(self._loader.observe, await self._source.read_once())
         good = await self._round()
         await asyncio.to_thread(self._publisher.flush, self._clock.steady(), all_of_them=True)
         await asyncio.to_thread(self._publisher.beat, self._clock.steady(), self._clock.now())
@@ -149,8 +151,13 @@ class Controller:
         for fault in self._publisher.faults:
             log.warning("%s; left alone", fault)
         stamped = await self._stamped(stop)
+        # What fails here fails in the first round too, which tells it.
+        with contextlib.suppress(Exception):
+            await self._wait_for_readings(stamped, stop)
+
+    async def _wait_for_readings(self, stamped: int, stop: asyncio.Event) -> None:
         await self._load()
-        if stamped and self._source.targets:
+        if self._publisher.tables.tables() and self._source.targets:
             settings = scrape_settings(self._config)
             log.info("term %d on %d tables; waiting for readings", self._publisher.identity.term, stamped)
             bound = self._clock.steady() + FIRST_INTERVALS * settings.interval + settings.timeout
@@ -175,10 +182,8 @@ class Controller:
     async def _all_read(self) -> bool:
         """Whether everything that is to be read has been, so that a restart knows what the last start knew."""
         samples = await self._source.read()
-        self._metrics.count_reads(samples)
-        self._loader.observe(samples, shedding_policies(self._publisher.tables.tables()))
-        states = self._loader.signals(self._clock.steady(), self._clock.wall()).states
-        return all_fresh(states, {entry.frontend for entry in self._config.routers})
+        signals, _, _ = await asyncio.to_thread(self._take, samples, self._publisher.tables.tables())
+        return all_fresh(signals.states, {entry.frontend for entry in self._config.routers})
 
     async def _beat(self, stop: asyncio.Event) -> None:
         """Renew the heartbeat while the loop goes round: a stuck operator must not look alive."""
@@ -231,18 +236,17 @@ class Controller:
             log.info("the configuration changed")
         if looked.changed or resources is not self._resources:
             self._resources = resources
-            found = self._loader.configure(resources.engines, resources.policies, self._config, resources.services)
+            found = await asyncio.to_thread(
+                self._loader.configure, resources.engines, resources.policies, self._config, resources.services
+            )
             self._source.retarget(found)
         return resources
 
     async def _tick(self) -> None:
         resources = await self._load()
         samples = await self._source.read()
-        self._metrics.count_reads(samples)
         standing = self._publisher.tables.tables()
-        self._loader.observe(samples, shedding_policies(standing))
-        steady, wall = self._clock.steady(), self._clock.wall()
-        signals = self._loader.signals(steady, wall)
+        signals, steady, wall = await asyncio.to_thread(self._take, samples, standing)
         with self._metrics.solve_seconds.time():
             snapshot, decision = await asyncio.to_thread(self._decide, resources, signals, standing, wall)
         await asyncio.to_thread(self._publish, resources, snapshot, decision, standing)
@@ -250,6 +254,13 @@ class Controller:
         self._metrics.show_ages(
             {name: steady - view.figures.at for name, view in self._loader.views.items() if view.figures.at is not None}
         )
+
+    def _take(self, samples: Sequence[TargetSample], standing: Sequence[RoutingTable]) -> tuple[Signals, float, float]:
+        """Samples into signals, with both clocks' time at which they hold."""
+        self._metrics.count_reads(samples)
+        self._loader.observe(samples, shedding_policies(standing))
+        steady, wall = self._clock.steady(), self._clock.wall()
+        return self._loader.signals(steady, wall), steady, wall
 
     def _decide(
         self, resources: Resources, signals: Signals, standing: Sequence[RoutingTable], wall: float
@@ -307,7 +318,12 @@ class Controller:
             publisher.remember(memory)
         # A policy whose manifest is refused, and was never in force here, is missing without being deleted.
         unread = {name.id for name in resources.refused if name.kind == "RoutingPolicy"}
-        orphans = [orphan for orphan in decision.orphans if orphan[0] not in unread]
+        # One in a namespace that is not watched any more is not known to be deleted either.
+        orphans = [
+            orphan
+            for orphan in decision.orphans
+            if orphan[0] not in unread and resources.covers(orphan[0].partition("/")[0])
+        ]
         for key in publisher.remove_orphans(orphans, certain=resources.complete):
             log.info("table of %s for front-end %s removed: the policy asks for it no more", *key)
         publisher.policy_statuses.update(statuses)
@@ -348,8 +364,9 @@ class Controller:
         )
 
     def _signal_views(self) -> dict[str, SignalView]:
+        since = self._loader.engine_since
         return {
-            name: SignalView(view.state, self._loader.engine_since(name), view.problems, view.counted)
+            name: SignalView(view.state, since(name), view.problems, view.counted, view.misnamed, view.read)
             for name, view in self._loader.views.items()
         }
 
@@ -363,13 +380,6 @@ class Controller:
             log.info("all manifests are right again")
         self._told.faults = now
         self._metrics.faults.set(len(now))
-
-
-def all_fresh(states: Iterable[SignalStatus], frontends: Collection[str]) -> bool:
-    """Whether every signal is fresh and each of these front-ends' demand is among them."""
-    found = {state.name: state.state for state in states}
-    told = {part[2] for part in (name.split() for name in found) if part[0] == "demand" and len(part) > 2}
-    return bool(found) and set(frontends) <= told and set(found.values()) == {"Fresh"}
 
 
 def _policies_of(tables: Iterable[RoutingTable]) -> set[str]:

@@ -15,7 +15,7 @@ from headrace_api.names import AVAILABLE, PENALIZED
 from headrace_api.status import EngineStatus
 from headrace_api.table import RoutingTable
 from headrace_operator.decision.memory import Memory
-from headrace_operator.snapshot.signals import Factor
+from headrace_operator.snapshot.signals import Factor, SignalStatus
 
 _PENALTY: Final = re.compile(r"x(0(?:\.\d{1,6})?)")  # as engine statuses show it: below 1
 
@@ -88,3 +88,10 @@ def _penalty(status: EngineStatus) -> Factor | None:
 
 def _dead(status: EngineStatus) -> bool:
     return any(one.type == AVAILABLE and one.reason == "NotAlive" for one in status.conditions)
+
+
+def all_fresh(states: Iterable[SignalStatus], frontends: Collection[str]) -> bool:
+    """Whether every signal is fresh and each of these front-ends' demand is among them."""
+    found = {state.name: state.state for state in states}
+    told = {part[2] for part in (name.split() for name in found) if part[0] == "demand" and len(part) > 2}
+    return bool(found) and set(frontends) <= told and set(found.values()) == {"Fresh"}

@@ -15,7 +15,13 @@ from headrace_api.engine import Url
 from headrace_api.units import Duration, Quantity, seconds
 from headrace_operator.estimators.penalty import PenaltyRules
 from headrace_operator.loader.config_base import ConfigStruct
-from headrace_operator.loader.config_places import ClusterConfig, LeaderElection, MetricSource, ServiceAddress
+from headrace_operator.loader.config_places import (
+    OWN_PAGES,
+    ClusterConfig,
+    LeaderElection,
+    MetricSource,
+    ServiceAddress,
+)
 
 
 class ScrapeConfig(ConfigStruct, frozen=True, kw_only=True):
@@ -125,7 +131,19 @@ class OperatorConfig(ConfigStruct, frozen=True, kw_only=True):
     def source_of(self, named: str | None) -> str:
         """The metric source to read from, by what an engine or a front-end's routers name; empty: their own pages.
 
-        A name that is not configured means their own pages too: they are there to be read, whoever mistyped.
+        A name that is not configured stays as it is, and nothing is read in its place: own pages that nobody meant to
+        be asked could look like a dead engine, and would hide the mistake.
         """
         wanted = named or self.default_source or ""
-        return wanted if any(source.name == wanted for source in self.metric_sources) else ""
+        return "" if wanted == OWN_PAGES else wanted
+
+    def source_fault(self, named: str | None) -> str:
+        """What is wrong with the metric source that an engine names; empty when it is there."""
+        known = [source.name for source in self.metric_sources]
+        wanted = self.source_of(named)
+        if not wanted or wanted in known:
+            return ""
+        return (
+            f"spec.metrics.source: {wanted!r}: no such metric source in the operator's configuration; right would be"
+            f" one of {', '.join([*known, OWN_PAGES])}"
+        )

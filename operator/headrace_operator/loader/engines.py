@@ -57,7 +57,7 @@ class EngineView:
     """One engine now: its signal, the ladder's state since when, and what its pages said that is wrong.
 
     source: the metric source that it is read from; empty: its own pages. counted: what its replicas are, where they are
-    neither declared nor the urls that answer.
+    neither declared nor the urls that answer. misnamed: why nothing is ever read of it; empty: it is.
     """
 
     signal: EngineSignal
@@ -67,6 +67,12 @@ class EngineView:
     problems: tuple[str, ...]
     source: str = ""
     counted: str = ""
+    misnamed: str = ""
+
+    @property
+    def read(self) -> bool:
+        """Whether its figures were ever read, however long ago."""
+        return self.figures.at is not None
 
 
 class EngineTrackers:
@@ -148,7 +154,7 @@ class EngineTrackers:
     def _follow(self, name: str, engine: Engine) -> None:
         """The replicas whose addresses are known: what was observed of those that stay is kept."""
         if engine.pooled:
-            keys = {key_of(name, endpoint) for endpoint in self.pools.to_read().get(name, ())}
+            keys = {key_of(name, endpoint) for endpoint in self.pools.to_read_of(name)}
         else:
             keys = {(url, "") for url in engine.spec.endpoints.urls}
         for key in [key for key in engine.replicas if key not in keys]:

@@ -26,6 +26,7 @@ from headrace_operator.loader.source import PageTarget, RouterTarget, ScrapeSett
 from headrace_operator.loader.source_states import SourceTrackers, SourceView
 from headrace_operator.loader.targets import Services, targets
 from headrace_operator.snapshot.clock import rfc3339
+from headrace_operator.snapshot.selection import LabelIndex
 from headrace_operator.snapshot.signals import DemandSignal, Factor, Signals, SignalStatus
 
 ENGINE_HOLD: Final = 30.0
@@ -56,6 +57,7 @@ class Loader:
         self._limits: dict[str, Thresholds] = {}
         self._frontends: frozenset[str] = frozenset()
         self._since: dict[str, tuple[State, str]] = {}
+        self._misnamed: dict[str, str] = {}
         self.views: dict[str, EngineView] = {}
 
     def configure(
@@ -81,6 +83,11 @@ class Loader:
         self._engines.configure(_rules(config))
         named = {resource_id(engine.metadata): config.source_of(engine.spec.metrics.source) for engine in engines}
         self._engines.retarget(engines, _holds(engines, policies), services, named)
+        self._misnamed = {
+            resource_id(engine.metadata): fault
+            for engine in engines
+            if (fault := config.source_fault(engine.spec.metrics.source))
+        }
         found = targets(engines, config, self._engines.pools.to_read(), services)
         routers = [target for target in found if isinstance(target, RouterTarget)]
         self._demand.retarget(routers)
@@ -119,10 +126,11 @@ class Loader:
         self.views = self._engine_views(steady, {place.name: place for place in places if place.away})
         sources = self._demand.views(steady, self._limits)
         states = [
-            self._status(f"metric source {place.name}", place.state, wall - (steady - place.since)) for place in places
+            self._status(f"metric source {place.name}", place.state, wall - (steady - place.since), place.read)
+            for place in places
         ]
         states += [
-            self._status(_engine_name(name, view), view.state, wall - (steady - view.state_since))
+            self._status(_engine_name(name, view), view.state, wall - (steady - view.state_since), view.read)
             for name, view in sorted(self.views.items())
             # That an engine is dead is known, and said elsewhere: its silence is no news.
             if view.signal.alive is not False
@@ -132,6 +140,7 @@ class Loader:
                 f"demand {view.name.policy} {view.name.frontend} {view.name.model}",
                 view.state,
                 wall - (steady - view.state_since),
+                read=True,
             )
             for view in sources
         ]
@@ -153,15 +162,18 @@ class Loader:
         )
 
     def _engine_views(self, steady: float, away: Mapping[str, SourceView]) -> dict[str, EngineView]:
-        """All engines; of those whose metric source is away it is that which is wrong with them."""
+        """All engines; of those whose metric source is away, or not there, it is that which is wrong with them."""
         sent = self._demand.sent_rates(self._frontends, steady)
         views = self._engines.views(steady, self._demand.ejected(), sent, self._demand.reach(), away)
-        return {
-            name: replace(view, problems=(f"metric source {view.source}: {away[view.source].problem}",))
-            if view.source in away
-            else view
-            for name, view in views.items()
-        }
+
+        def explained(name: str, view: EngineView) -> EngineView:
+            if name in self._misnamed:
+                return replace(view, misnamed=self._misnamed[name])
+            if view.source in away:
+                return replace(view, problems=(f"metric source {view.source}: {away[view.source].problem}",))
+            return view
+
+        return {name: explained(name, view) for name, view in views.items()}
 
     def _parts(self, view: DemandView) -> tuple[DemandSignal, ...]:
         """The demand of a source by prompt class, or as one where classes are not told apart."""
@@ -179,12 +191,12 @@ class Loader:
         found = None if view is None else self._since.get(_engine_name(engine, view))
         return found[1] if found is not None else ""
 
-    def _status(self, name: str, state: State, since: float) -> SignalStatus:
+    def _status(self, name: str, state: State, since: float, read: bool) -> SignalStatus:
         """The state with the time at which it was entered, which must not wobble with the clocks."""
         known = self._since.get(name)
         if known is None or known[0] != state:
             known = self._since[name] = (state, rfc3339(since))
-        return SignalStatus(name=name, state=state, since=known[1])
+        return SignalStatus(name=name, state=state, since=known[1], read=read)
 
 
 def _engine_name(engine: str, view: EngineView) -> str:
@@ -200,18 +212,16 @@ def _rules(config: OperatorConfig) -> EngineRules:
     )
 
 
-def _holds(engines: Iterable[InferenceEngine], policies: Sequence[RoutingPolicy]) -> dict[str, tuple[float, float]]:
+def _holds(engines: Sequence[InferenceEngine], policies: Sequence[RoutingPolicy]) -> dict[str, tuple[float, float]]:
     """(hold, degrade) by engine: the most patient of the policies that select it."""
+    index = LabelIndex((engine.metadata.namespace, engine.metadata.labels.items()) for engine in engines)
+    using: dict[int, list[tuple[float, float]]] = {}
+    for policy in policies:
+        asked = (seconds(policy.spec.staleness.hold), seconds(policy.spec.staleness.degrade))
+        for at in index.matching(policy.metadata.namespace, policy.spec.engine_selector.match_labels):
+            using.setdefault(at, []).append(asked)
     found: dict[str, tuple[float, float]] = {}
-    for engine in engines:
-        using = [
-            policy.spec.staleness
-            for policy in policies
-            if policy.metadata.namespace == engine.metadata.namespace
-            and policy.spec.engine_selector.match_labels.items() <= engine.metadata.labels.items()
-        ]
-        found[resource_id(engine.metadata)] = (
-            max((seconds(one.hold) for one in using), default=ENGINE_HOLD),
-            max((seconds(one.degrade) for one in using), default=ENGINE_DEGRADE),
-        )
+    for at, engine in enumerate(engines):
+        limits = using.get(at, [(ENGINE_HOLD, ENGINE_DEGRADE)])
+        found[resource_id(engine.metadata)] = (max(hold for hold, _ in limits), max(degrade for _, degrade in limits))
     return found

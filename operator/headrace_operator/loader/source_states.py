@@ -29,13 +29,17 @@ class _Source:
 
 
 class SourceView(NamedTuple):
-    """One source now: its place on the ladder since when (steady seconds), whether it is away, and what is wrong."""
+    """One source now: its place on the ladder since when (steady seconds), whether it is away, and what is wrong.
+
+    read: it has answered before.
+    """
 
     name: str
     state: State
     since: float
     away: bool
     problem: str
+    read: bool
 
 
 class SourceTrackers:
@@ -67,5 +71,5 @@ class SourceTrackers:
             state = ladder(age, thresholds(HOLD, DEGRADE, observed_interval(source.times))).state
             if state != source.state or source.since is None:
                 source.state, source.since = state, now
-            found.append(SourceView(name, state, source.since, source.away, source.problem))
+            found.append(SourceView(name, state, source.since, source.away, source.problem, age is not None))
         return tuple(found)

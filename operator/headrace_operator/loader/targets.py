@@ -36,7 +36,7 @@ def targets(
     by_runtime: dict[str, Names] = {}
     found: list[PageTarget] = []
     for engine in engines:
-        if engine.spec.state == "Disabled":
+        if engine.spec.state == "Disabled" or config.source_fault(engine.spec.metrics.source):
             continue
         runtime = engine.spec.runtime
         if runtime not in by_runtime:

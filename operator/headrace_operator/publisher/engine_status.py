@@ -33,13 +33,16 @@ PROBLEMS: Final = 8
 class SignalView(NamedTuple):
     """How well an engine is seen: the ladder's state, since when (RFC 3339), and what its pages said that is wrong.
 
-    counted: what its measured replicas are; empty where they are as declared.
+    counted: what its measured replicas are; empty where they are as declared. misnamed: why nothing is ever read.
+    read: whether it was before.
     """
 
     state: str
     since: str
     problems: tuple[str, ...] = ()
     counted: str = ""
+    misnamed: str = ""
+    read: bool = False
 
 
 def engine_status(
@@ -112,14 +115,22 @@ def _available(state: EngineState) -> Condition:
 
 
 def _not_read_yet(view: SignalView, at: str) -> bool:
-    """Whether the figures may still come: unknown for less than signals are held (what was read is held first)."""
+    """Whether the figures may still come: never read, for less than signals are held."""
     now, since = epoch_seconds(at), epoch_seconds(view.since)
-    return view.state == "Unknown" and now is not None and since is not None and -1.0 < now - since < HOLD_SECONDS
+    return (
+        view.state == "Unknown"
+        and not view.read
+        and now is not None
+        and since is not None
+        and -1.0 < now - since < HOLD_SECONDS
+    )
 
 
 def _fresh(view: SignalView | None, at: str) -> Condition:
     if view is None:
         return _condition(SIGNALS_FRESH, False, "NotRead", "its metrics are not read")
+    if view.misnamed:
+        return _condition(SIGNALS_FRESH, False, "SourceUnknown", view.misnamed)
     if _not_read_yet(view, at):
         starting = _condition(SIGNALS_FRESH, False, "Starting", "its metrics are not read yet")
         return msgspec.structs.replace(starting, status="Unknown")

@@ -112,11 +112,12 @@ SignalState = Literal["Fresh", "Held", "Widened", "Unknown"]
 
 
 class SignalStatus(SignalStruct, frozen=True, kw_only=True):
-    """The state of one named signal, for status: only changes of state are news."""
+    """The state of one named signal, for status: only changes of state are news. read: it was there before."""
 
     name: str
     state: SignalState
     since: str = ""
+    read: bool = False
 
 
 class Signals(SignalStruct, frozen=True, kw_only=True):

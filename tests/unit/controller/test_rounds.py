@@ -13,11 +13,12 @@ from aiohttp import ClientSession
 
 from headrace_api.commands import EnvironmentFailed
 from headrace_api.table import ClassRoutes, Identity, ModelRoutes, Route, RoutingTable, ShedShare, TableEngine
+from headrace_operator.controller import loop
 from headrace_operator.controller.clock import Clock
-from headrace_operator.controller.loop import Controller, all_fresh
+from headrace_operator.controller.loop import Controller
 from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.serve import loop_health, served
-from headrace_operator.controller.takeover import remembered, shedding_policies
+from headrace_operator.controller.takeover import all_fresh, remembered, shedding_policies
 from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import NotLeading
 from headrace_operator.loader.config_file import ConfigFile
@@ -102,6 +103,42 @@ async def test_a_round_that_fails_is_told_once_and_leaves_the_tables(
     assert sum("the disk sings" in line for line in said) == 1
     assert "rounds succeed again" in said
     assert [table.hash for table in operator.publisher.tables.tables()] == [table.hash for table in tables]
+
+
+async def test_what_is_not_watched_any_more_keeps_its_tables(tmp_path: Path) -> None:
+    """A namespace that the configuration names no more: its policies were not deleted, and its routers still route."""
+    operator = Operator(tmp_path)
+    await run_until(operator, lambda: operator.count("done") >= 1)
+    operator.store.given = Resources(complete=True, namespaces=frozenset({"elsewhere"}))
+    await run_until(operator, lambda: operator.count("done") >= 5)
+    assert len(operator.publisher.tables.tables()) == 2
+    operator.store.given = Resources(complete=True, namespaces=frozenset({"inf"}))
+    await run_until(operator, lambda: operator.count("done") >= 9)
+    assert operator.publisher.tables.tables() == ()
+
+
+async def test_nothing_that_a_heartbeat_meets_ends_it_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else every router says that the operator is gone, while it goes on publishing."""
+    monkeypatch.setattr(loop, "RETRY_SECONDS", 0.01)
+    operator = Operator(tmp_path)
+    tried = 0
+
+    def renew(*_: object) -> bool:
+        nonlocal tried
+        tried += 1
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(operator.publisher._heartbeat, "renew", renew)
+    await run_until(operator, lambda: tried >= 3)
+    assert caplog.text.count("renewing the heartbeat") == 1
+
+
+async def test_what_fails_at_the_start_is_a_round_that_fails(tmp_path: Path) -> None:
+    operator = Operator(tmp_path)
+    operator.store.failure = RuntimeError("the disk sings")
+    await run_until(operator, lambda: operator.count("failed") >= 1)
 
 
 async def test_a_wrong_edit_of_the_configuration_is_told_and_changes_nothing(

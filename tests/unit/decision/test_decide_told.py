@@ -12,8 +12,8 @@ from support.world import engine, policy
 FROZEN = {"annotations": {"headrace.dev/freeze-until": "2026-11-29T13:00:00Z", "headrace.dev/why": "load test"}}
 
 
-def awaited(state: str = "Unknown", since: str = "2026-11-29T12:00:05Z", **more: str) -> Signals:
-    states = [SignalStatus(name="engine ns/a", state=state, since=since)]
+def awaited(state: str = "Unknown", since: str = "2026-11-29T12:00:05Z", *, read: bool = False, **more: str) -> Signals:
+    states = [SignalStatus(name="engine ns/a", state=state, since=since, read=read)]
     states += [SignalStatus(name=f"engine ns/{name}", state=other) for name, other in more.items()]
     return Signals(states=tuple(states))
 
@@ -28,14 +28,14 @@ def test_a_cold_start_does_not_cry_wolf() -> None:
     assert quiet(ticks.tick(three(), [one()], awaited()))
     late = ticks.tick(three(), [one()], awaited(), after=30.0)
     assert reasons(late) == [("RoutingPolicy", "ns/p", "SignalsStale")]
-    assert ticks.condition("SignalsFresh") == ("False", "Stale")
+    assert ticks.condition("SignalsFresh") == ("False", "Unknown")
     assert len(ticks.statuses["ns/p"].signals) == 1
 
 
 def test_a_cold_start_hides_nothing_that_is_known() -> None:
     ticks = Ticks()
     ticks.tick(three(), [one()], awaited(b="Held"))
-    assert ticks.condition("SignalsFresh") == ("False", "Stale")
+    assert ticks.condition("SignalsFresh") == ("False", "Held")
     assert ticks.statuses["ns/p"].signals == ("engine ns/b: Held",)
 
 
@@ -49,10 +49,37 @@ def test_a_restart_waits_for_readings_before_it_says_stale() -> None:
     assert quiet(ticks.tick(three(), [one()], awaited("Fresh")))
 
 
+def test_the_condition_follows_the_rungs_and_nothing_else() -> None:
+    """Seen with a Prometheus away: SignalsFresh said Held for as long as it was, while declared values ruled.
+
+    And what became unknown after it was held was taken for a start, for 30 s.
+    """
+    ticks = Ticks()
+
+    def said() -> tuple[str, str, str]:
+        found = next(one for one in ticks.statuses["ns/p"].conditions if one.type == "SignalsFresh")
+        return found.reason, found.message, found.last_transition_time
+
+    ticks.tick(three(), [one()], awaited("Fresh", b="Fresh"))
+    went = ticks.tick(three(), [one()], awaited("Held", b="Fresh"), after=5.0)
+    assert reasons(went) == [("RoutingPolicy", "ns/p", "SignalsStale")]
+    reason, message, since = said()
+    assert (reason, message) == ("Held", "engine ns/a Held")
+    assert quiet(ticks.tick(three(), [one()], awaited("Held", b="Fresh"), after=5.0))
+    assert reasons(ticks.tick(three(), [one()], awaited("Held", b="Held"), after=5.0)) == []
+    assert said() == ("Held", "engine ns/a Held, engine ns/b Held", since)
+    ticks.tick(three(), [one()], awaited("Held", b="Widened"), after=5.0)
+    assert said() == ("Widened", "engine ns/a Held, engine ns/b Widened", since)
+    assert reasons(ticks.tick(three(), [one()], awaited("Unknown", read=True, b="Widened"), after=5.0)) == []
+    assert said() == ("Unknown", "engine ns/a Unknown, engine ns/b Widened", since)
+    assert "engine ns/a: Unknown since 2026-11-29T12:00:05Z" in ticks.statuses["ns/p"].signals
+    assert quiet(ticks.tick(three(), [one()], awaited("Unknown", read=True, b="Widened"), after=5.0))
+
+
 def test_a_clock_set_back_hides_no_stale_signal() -> None:
     ticks = Ticks()
     ticks.tick(three(), [one()], awaited(since="2026-11-29T15:00:00Z"))
-    assert ticks.condition("SignalsFresh") == ("False", "Stale")
+    assert ticks.condition("SignalsFresh") == ("False", "Unknown")
 
 
 def test_a_freeze_is_told_in_events_and_history() -> None:

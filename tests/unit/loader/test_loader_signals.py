@@ -48,9 +48,9 @@ def test_signals() -> None:
     assert signals.routers == (("fe-a", 2),)
     assert [one.engine for one in signals.engines] == ["inf/a", "inf/b"]
     assert signals.states == (
-        SignalStatus(name="engine inf/a", state="Fresh", since="1970-01-12T13:47:00Z"),
+        SignalStatus(name="engine inf/a", state="Fresh", since="1970-01-12T13:47:00Z", read=True),
         SignalStatus(name="engine inf/b", state="Unknown", since="1970-01-12T13:47:00Z"),
-        SignalStatus(name="demand inf/chat fe-a m", state="Fresh", since="1970-01-12T13:47:00Z"),
+        SignalStatus(name="demand inf/chat fe-a m", state="Fresh", since="1970-01-12T13:47:00Z", read=True),
     )
     assert loader.engine_since("inf/a") == "1970-01-12T13:47:00Z"
     assert loader.engine_since("inf/ghost") == ""
@@ -160,3 +160,21 @@ def test_the_ratio_of_an_earlier_start_holds_and_is_learned_anew() -> None:
     counts = RouterCounts(usage_bytes={"m": 100_000.0}, usage_tokens={"m": 20_000.0})
     loader.observe([TargetSample(found[0], 10.0, "Read", counts=counts)])
     assert loader.signals(11.0, 11.0).bytes_per_token == (("m", 5.0),)
+
+
+def test_an_engine_of_a_source_that_nobody_configured_is_not_read_and_says_so() -> None:
+    """Own pages in its place could be refused, and a live engine would count as dead for a typing mistake."""
+    loader = Loader(CONFIG)
+    typo = engine("a", "http://e:1", metrics={"source": "promm"})
+    assert [target.url for target in loader.configure([typo], [policy()], CONFIG)] == ["http://r:1", "http://r:2"]
+    signals = loader.signals(10.0, 10.0)
+    assert loader.views["inf/a"].misnamed == (
+        "spec.metrics.source: 'promm': no such metric source in the operator's configuration; right would be one of"
+        " scrape"
+    )
+    assert [(one.engine, one.alive, one.staleness) for one in signals.engines] == [("inf/a", None, None)]
+    assert [one.name for one in signals.states if "source" in one.name] == []
+    right = engine("a", "http://e:1", metrics={"source": "scrape"})
+    assert loader.configure([right], [policy()], CONFIG)[0].url == "http://e:1"
+    loader.signals(11.0, 11.0)
+    assert loader.views["inf/a"].misnamed == ""

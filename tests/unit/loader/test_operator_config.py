@@ -156,13 +156,24 @@ def test_the_places_of_a_cluster() -> None:
         pytest.param("gpu-use1", "gpu-use1", id="named"),
         pytest.param(None, "local", id="the default"),
         pytest.param("scrape", "", id="own pages although there is a default"),
-        pytest.param("elsewhere", "", id="a name that is not configured"),
+        pytest.param("elsewhere", "elsewhere", id="a name that is not configured stays, and nothing is read"),
     ],
 )
 def test_which_source_is_read(named: str | None, source: str) -> None:
     config = read_config(CLUSTER, "c.yaml")
     assert isinstance(config, OperatorConfig)
     assert config.source_of(named) == source
+
+
+def test_a_source_that_is_not_configured_is_told_with_those_that_are() -> None:
+    config = read_config(CLUSTER, "c.yaml")
+    assert isinstance(config, OperatorConfig)
+    assert [config.source_fault(named) for named in ("gpu-use1", None, "scrape")] == ["", "", ""]
+    assert config.source_fault("elsewhere") == (
+        "spec.metrics.source: 'elsewhere': no such metric source in the operator's configuration; right would be one of"
+        " gpu-use1, local, scrape"
+    )
+    assert OperatorConfig().source_fault("x").endswith("right would be one of scrape")
 
 
 def test_without_a_default_own_pages_are_read() -> None:

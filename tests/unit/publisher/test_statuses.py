@@ -123,6 +123,12 @@ def shown(
             shown(state_of(), SignalView("Unknown", LATER, ())), "SignalsFresh", ("False", "Unknown"), id="clock set"
         ),
         pytest.param(
+            shown(state_of(), SignalView("Unknown", AT, ("away",), read=True)),
+            "SignalsFresh",
+            ("False", "Unknown"),
+            id="what was read before is no start",
+        ),
+        pytest.param(
             shown(state_of(), SignalView("Unknown", AT, misnamed="no such source")),
             "SignalsFresh",
             ("False", "SourceUnknown"),

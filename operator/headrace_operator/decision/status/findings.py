@@ -172,11 +172,12 @@ def _fresh(facts: Facts, snapshot: Snapshot) -> Finding | None:
 
 
 def not_read_yet(state: SignalStatus, policy: PolicyState, at: float) -> bool:
-    """Whether a signal may still come: unknown for less than the policy's ``staleness.hold``.
+    """Whether a signal may still come: never read, for less than the policy's ``staleness.hold``.
 
-    What was ever read is held before it is unknown, so this is a start, of the operator or of an engine, and no news.
+    This is a start, of the operator or of an engine, and no news.
     """
-    since = epoch_seconds(state.since) if state.state == "Unknown" and state.since else None
+    unread = state.state == "Unknown" and not state.read
+    since = epoch_seconds(state.since) if unread and state.since else None
     return since is not None and -1.0 < at - since < seconds(policy.spec.staleness.hold)
 
 
