@@ -5,6 +5,7 @@ On the routing-weight path, at the start of a term and when the configuration ch
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ from headrace_operator.publisher.cluster.tables import ClusterTables
 from headrace_operator.publisher.cluster.target import TableTarget
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.places import LOCAL, TableKey
+
+log = logging.getLogger(__name__)
 
 THREADS: Final = 8
 BEAT_THREADS: Final = 4
@@ -104,7 +107,13 @@ class Clusters:
         Raises:
             KubeFault: the own cluster can't be read.
         """
-        self._term.claims.look()
+        try:
+            self._term.claims.look()
+        except KubeFault as fault:
+            if not fault.forbidden:
+                raise
+            # Without rights to heartbeats there are none, and nobody is told apart; tables go on.
+            log.warning("%s: another operator in a namespace would not be seen", fault.message)
         self._origin = self._term.origin()
         self.inventory.read_back()
         self.retarget(clusters)
