@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from headrace_api.base import GROUP, VERSION
-from headrace_api.endpoint_slices import SERVICE_LABEL
+from headrace_api.endpoint_slices import SERVICE_LABEL, service_of
 from headrace_operator.handlers.session import Session, Watched
 from headrace_operator.kube.client import KubeClient, KubeFault
 from headrace_operator.store.cluster import ClusterStore, Kind, ServicePort
-from headrace_operator.store.cluster_index import Key
+from headrace_operator.store.cluster_index import Key, stamp_of
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +34,7 @@ OPTIONAL: Final[frozenset[Kind]] = frozenset({"Node"})  # without permission for
 COMPARE_SECONDS: Final = 60.0
 AGAIN_SECONDS: Final = 1.0  # between comparisons while something is late or doubted
 FAILED_SECONDS: Final = 5.0  # after a list that failed
+MANY_SERVICES: Final = 8  # of one namespace: from here on all of them are listed
 PROBE_SECONDS: Final = 300.0  # how often a kind that was forbidden is tried again
 END_SECONDS: Final = 20.0  # of one call that is on its way at the end
 BEGIN_SECONDS: Final = (1.0, 10.0)  # before a session that failed is begun anew: at first, at most
@@ -58,6 +59,7 @@ class Follower:
         self._clock = clock
         self._namespaces = tuple(namespaces)
         self._named = tuple(named)
+        self._wanted = self._namespaces, self._named
         self._stopping = threading.Event()
         self._sessions: list[Session] = []
         self._begin_at = -float("inf")
@@ -65,6 +67,7 @@ class Follower:
         self._compare_at: dict[Kind, float] = {}
         self._forbidden: frozenset[Kind] = frozenset()
         self._probe_at = 0.0
+        self._rest_until: dict[Key, float] = {}
         self._told: dict[str, str] = {}
         self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
         self._turn = threading.Lock()
@@ -82,15 +85,17 @@ class Follower:
                 session.end()
 
     def follow(self, namespaces: Sequence[str], named: Sequence[ServicePort]) -> None:
-        """Other namespaces or Services from now on; what is watched already goes on where nothing changed."""
-        with self._turn:
-            if (tuple(namespaces), tuple(named)) != (self._namespaces, self._named):
-                self._namespaces, self._named = tuple(namespaces), tuple(named)
-                self._end("the configuration names other namespaces or Services")
+        """Other namespaces or Services from the next step on; waits for none, which may be as slow as the server."""
+        self._wanted = tuple(namespaces), tuple(named)
 
     @property
     def _kinds(self) -> tuple[Kind, ...]:
-        return tuple(kind for kind in WATCHED if kind not in self._forbidden)
+        return tuple(kind for kind in self._askable if kind not in self._forbidden)
+
+    @property
+    def _askable(self) -> tuple[Kind, ...]:
+        """With watched namespaces nothing is asked of the cluster as a whole: Roles in them are all that is needed."""
+        return tuple(kind for kind in WATCHED if not (self._namespaces and kind == "Node"))
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -105,13 +110,16 @@ class Follower:
     def step(self) -> None:
         """Do what is due now."""
         now = self._clock()
+        if self._wanted != (self._namespaces, self._named):
+            self._namespaces, self._named = self._wanted
+            self._end("the configuration names other namespaces or Services")
         ended = [session for session in self._sessions if not session.alive]
         if ended:
             self._end(ended[0].ended_by or "the watches ended")
         if not self._sessions and now >= self._begin_at:
             self._begin(now)
         if self._sessions:
-            self._read_services()
+            self._read_services(now)
             for kind in self._kinds:
                 if now >= self._compare_at.get(kind, 0.0):
                     self._compare(kind, now)
@@ -125,7 +133,7 @@ class Follower:
         self._patience = min(2 * self._patience, BEGIN_SECONDS[1])
         self._begin_at = now + self._patience
         forbidden: set[Kind] = set()
-        for kind in WATCHED:
+        for kind in self._askable:
             fault = self._refusal(kind)
             if fault is not None and kind in OPTIONAL and fault.forbidden:
                 forbidden.add(kind)
@@ -133,7 +141,7 @@ class Follower:
                 self._store.broken(kind, fault.message)
                 return
         self._forbidden, self._probe_at = frozenset(forbidden), now + PROBE_SECONDS
-        self._store.expect(self._kinds, self._named)
+        self._store.expect(self._kinds, self._named, self._namespaces)
         self._compare_at = {}
         self._watch(self._kinds, self._namespaces)
         # Routers' Services may stand where no resources are watched, and only there.
@@ -197,18 +205,42 @@ class Follower:
         if compared.broken:
             self._end(f"{kind}s are listed that the watch did not tell")
 
-    def _read_services(self) -> None:
+    def _read_services(self, now: float) -> None:
         """Read Services that somebody begins to name, each with its EndpointSlices."""
-        for service in self._store.unread():
+        unread = self._store.unread()
+        self._rest_until = {one: until for one in unread if (until := self._rest_until.get(one, now)) > now}
+        due = [service for service in unread if service not in self._rest_until]
+        for namespace in sorted({service.namespace for service in due}):
+            services = [service for service in due if service.namespace == namespace]
+            read = self._read_many if len(services) >= MANY_SERVICES else self._read_each
+            try:
+                read(namespace, services)
+            except KubeFault as fault:
+                self._say(f"Services of namespace {namespace}", fault)
+                # Where there is no answer each of the others would take its whole time limit.
+                silent = due if fault.status == 0 else services
+                self._rest_until |= dict.fromkeys(silent, now + FAILED_SECONDS)
+                if fault.status == 0:
+                    return
+            else:
+                self._settled(f"Services of namespace {namespace}")
+
+    def _read_many(self, namespace: str, services: Sequence[Key]) -> None:
+        """All Services and EndpointSlices of a namespace, in place of two calls for each that is named."""
+        slices: dict[str, list[Any]] = {}
+        every = self._client.every(f"/api/v1/namespaces/{namespace}/services")
+        found = {stamp.key.name: one for one in every if (stamp := stamp_of(one)) is not None}
+        for one in self._client.every(f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"):
+            slices.setdefault(service_of(one), []).append(one)
+        for service in services:
+            self._store.give(service, found.get(service.name), slices.get(f"{namespace}/{service.name}", ()))
+        self._wake()
+
+    def _read_each(self, _namespace: str, services: Sequence[Key]) -> None:
+        for service in services:
             if self._stopping.is_set():
                 return
-            try:
-                found, slices = self._service(service)
-            except KubeFault as fault:
-                self._say(f"Service {service.namespace}/{service.name}", fault)
-                continue
-            self._settled(f"Service {service.namespace}/{service.name}")
-            self._store.give(service, found, slices)
+            self._store.give(service, *self._service(service))
             self._wake()
 
     def _service(self, service: Key) -> tuple[Mapping[str, Any] | None, list[Any]]:

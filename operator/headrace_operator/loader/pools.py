@@ -76,7 +76,12 @@ class ServicePools:
 
     def to_read(self) -> dict[str, tuple[Endpoint, ...]]:
         """Endpoints to read by engine: the ready ones, and those that are lost on one source's word."""
-        return {name: (*pool.ready.values(), *pool.lost.values()) for name, pool in self._pools.items()}
+        return {name: self.to_read_of(name) for name in self._pools}
+
+    def to_read_of(self, engine: str) -> tuple[Endpoint, ...]:
+        """The same of one engine."""
+        pool = self._pools[engine]
+        return (*pool.ready.values(), *pool.lost.values())
 
     def settle(self, now: float, agrees: Callable[[Loss], bool]) -> None:
         """Forget losses that somebody else saw too; to be asked again until then."""

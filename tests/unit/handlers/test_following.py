@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,7 +11,15 @@ import pytest
 from kubernetes import client
 
 from headrace_operator.handlers import following
-from headrace_operator.handlers.following import AGAIN_SECONDS, BEGIN_SECONDS, COMPARE_SECONDS, PROBE_SECONDS, Follower
+from headrace_operator.handlers.following import (
+    AGAIN_SECONDS,
+    BEGIN_SECONDS,
+    COMPARE_SECONDS,
+    FAILED_SECONDS,
+    MANY_SERVICES,
+    PROBE_SECONDS,
+    Follower,
+)
 from headrace_operator.handlers.session import Session, Watched, connection_of
 from headrace_operator.kube.client import KubeFault
 from headrace_operator.store.cluster import ClusterStore, ServicePort
@@ -41,6 +50,10 @@ class Api:
     def get(self, path: str) -> Json:
         self._answer(path)
         raise KubeFault(404, "NotFound", "not found")
+
+    def every(self, path: str) -> list[Json]:
+        self._answer(path)
+        return self.objects.get(path.rpartition("/")[2], [])
 
     def _answer(self, path: str) -> None:
         self.asked.append(path)
@@ -215,8 +228,9 @@ def test_watched_namespaces_and_routers_elsewhere(watches: list[Watch]) -> None:
     assert "/apis/headrace.dev/v1alpha1/namespaces/team-b/inferenceengines" in world.api.asked
     assert "/apis/discovery.k8s.io/v1/namespaces/ops/endpointslices" in world.api.asked
     assert "/apis/headrace.dev/v1alpha1/namespaces/ops/inferenceengines" not in world.api.asked
-    assert "/api/v1/nodes" in world.api.asked
+    assert "/api/v1/nodes" not in world.api.asked, "nothing is asked of the cluster as a whole"
     world.follower.follow(["team-a"], [])
+    world.step()
     assert not main.alive
     assert not beside.alive
     world.step(BEGIN_SECONDS[1])
@@ -229,10 +243,68 @@ def test_a_service_that_someone_names_is_read(watches: list[Watch]) -> None:
     world.step()
     assert not world.store.ready
     world.api.faults.clear()
-    world.step(1.0)
+    world.step(FAILED_SECONDS)
     assert world.store.ready
     assert world.store.look(thorough=False).services == {"ops/routers:9090": ()}
     assert world.woken
+
+
+def test_many_services_of_a_namespace_are_listed_and_not_asked_for_one_by_one(watches: list[Watch]) -> None:
+    names = [f"routers-{number}" for number in range(MANY_SERVICES)]
+    world = World(named=[ServicePort("ops", name, 9090) for name in names])
+    world.api.objects["services"] = [{"metadata": {"name": name, "namespace": "ops"}} for name in names[1:]]
+    world.step()
+    assert world.store.unread() == ()
+    assert [path for path in world.api.asked if "/namespaces/ops/" in path] == [
+        "/api/v1/namespaces/ops/services",
+        "/apis/discovery.k8s.io/v1/namespaces/ops/endpointslices",
+    ]
+
+
+@pytest.mark.parametrize(("fault", "most"), [(AWAY, 2), (FORBIDDEN, 10)])
+def test_services_that_can_not_be_read_are_not_asked_for_on_and_on(
+    watches: list[Watch], fault: KubeFault, most: int
+) -> None:
+    """A silent server costs its whole time limit each; one that refuses was asked for each five times a second."""
+    world = World(named=[ServicePort("ops", f"routers-{number}", 9090) for number in range(5)])
+    world.api.faults["/services/"] = fault
+    for _ in range(25):
+        world.step(0.2)
+    assert 1 <= sum("/services/" in path for path in world.api.asked) <= most
+
+
+def test_the_configuration_waits_for_no_slow_server(watches: list[Watch]) -> None:
+    """It is told from the event loop, which also answers the kubelet's probes."""
+    world = World()
+    held, go = threading.Event(), threading.Event()
+
+    def answer(_: str) -> None:
+        held.set()
+        assert go.wait(60)
+
+    world.api._answer = answer
+    world.follower.start()
+    assert held.wait(60)
+    telling = threading.Thread(target=world.follower.follow, args=(["team-a"], []), daemon=True)
+    telling.start()
+    telling.join(30)
+    waits = telling.is_alive()
+    go.set()
+    world.follower.stop()
+    assert not waits
+
+
+def test_what_is_not_watched_any_more_is_not_said_to_be_deleted(watches: list[Watch]) -> None:
+    world = World(["team-a", "team-b"])
+    world.step()
+    assert world.store.look(thorough=False).covers("team-b")
+    world.follower.follow(["team-a"], [])
+    world.step()
+    assert not world.store.look(thorough=False).complete
+    world.step(BEGIN_SECONDS[1])
+    found = world.store.look(thorough=False)
+    assert found.complete
+    assert [found.covers(one) for one in ("team-a", "team-b")] == [True, False]
 
 
 def test_credentials_as_kopf_takes_them() -> None:
