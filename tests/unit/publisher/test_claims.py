@@ -165,6 +165,42 @@ def test_one_that_another_makes_while_it_is_written_is_seen(kube: FakeKube) -> N
     assert whose(kube) == "ops-a"
 
 
+def test_of_two_that_waited_one_follows(kube: FakeKube) -> None:
+    """Both saw the first one's silence; the version that each read lets one of them have it."""
+    one, two, three = (Installation(kube, name) for name in ("ops-a", "ops-b", "ops-c"))
+    one.hold("inf")
+    for waiting in (two, three):
+        waiting.look()
+        for _ in range(6):
+            waiting.look(10)
+
+    def refuse(call: Call) -> None:
+        if call.method == "GET":
+            kube.refuse = once
+
+    def once(call: Call) -> None:
+        if call.method == "PATCH":
+            kube.refuse = lambda _: None
+            three.hold("inf")
+            assert whose(kube) == "ops-c"
+
+    kube.refuse = refuse
+    assert two.hold("inf") == {"inf": "ops-c"}
+    assert (three.hold("inf"), whose(kube)) == ({}, "ops-c")
+
+
+def test_one_that_is_written_over_and_over_is_a_fault(kube: FakeKube) -> None:
+    one = Installation(kube, "ops-a")
+
+    def refuse(call: Call) -> None:
+        if call.method == "PATCH":
+            raise Refuse(409, "Conflict", "the object has been modified")
+
+    kube.refuse = refuse
+    with pytest.raises(KubeFault, match="modified"):
+        one.claims.renew("inf", AT)
+
+
 def test_what_can_not_be_claimed_is_served_all_the_same(kube: FakeKube) -> None:
     """No rights to the Lease: there is no heartbeat either, and routers say so; tables must not stop for it."""
     one = Installation(kube, "ops-a")

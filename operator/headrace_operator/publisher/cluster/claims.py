@@ -33,7 +33,7 @@ class _Other:
     """Another installation's Lease: what changes with its beats, and since when it is as it is, in steady seconds."""
 
     installation: str
-    sign: tuple[str, str]
+    sign: tuple[str, str, str]
     since: float
 
 
@@ -57,6 +57,7 @@ class Claims:
         """
         self.installation = installation
         self._client = client
+        self._manager = f"{MANAGER}-{installation}"
         self._holder = holder
         self._watched = tuple(watched)
         self._steady = steady
@@ -141,35 +142,43 @@ class Claims:
             KubeFault: the Lease can't be written.
             NotLeading: nothing may be written any more.
         """
-        path = lease_path(namespace)
         manifest = lease_manifest(namespace, self._holder, at, self.installation)
-        manager = f"{MANAGER}-{self.installation}"
-        try:
-            self._client.apply(path, manifest, manager=manager, force=False)
-        except KubeFault as fault:
-            if not fault.conflict:
-                raise
-            stands = (
-                self._client.list(f"{GROUP_PATH}/namespaces/{namespace}/leases", labels=LABELS, fields=FIELDS).get(
-                    "items"
-                )
-                or []
-            )
-            with self._lock:
-                other = self._other(namespace, stands[0], anew=False) if stands else None
-                if other is not None:
-                    self._others[namespace] = other
-                    if namespace not in self._silent:
-                        self._held.discard(namespace)
-                        return False
-            if stands:
-                manifest["metadata"]["resourceVersion"] = stands[0]["metadata"]["resourceVersion"]
-            self._client.apply(path, manifest, manager=manager)
+        force = False
+        for last in (False, False, True):
+            try:
+                self._client.apply(lease_path(namespace), manifest, manager=self._manager, force=force)
+                break
+            except KubeFault as fault:
+                if not fault.conflict or last:
+                    raise
+            if self._is_anothers(namespace, manifest):
+                return False
+            force = True
         with self._lock:
             self._held.add(namespace)
             self._others.pop(namespace, None)
             self._silent.discard(namespace)
         return True
+
+    def _is_anothers(self, namespace: str, manifest: dict[str, Any]) -> bool:
+        """Whose Lease stands where ours could not be written. If nobody's who lives, it will be written over that."""
+        path = f"{GROUP_PATH}/namespaces/{namespace}/leases"
+        stands = self._client.list(path, labels=LABELS, fields=FIELDS).get("items") or []
+        manifest["metadata"].pop("resourceVersion", None)
+        if not stands:
+            return False
+        manifest["metadata"]["resourceVersion"] = stands[0]["metadata"]["resourceVersion"]
+        with self._lock:
+            old, other = self._others.get(namespace), self._other(namespace, stands[0], anew=False)
+            if other is None:
+                return False
+            self._others[namespace] = other
+            if old is None or other.since != old.since:
+                self._silent.discard(namespace)
+            if namespace in self._silent:
+                return False
+            self._held.discard(namespace)
+            return True
 
     def _other(self, namespace: str, lease: Json, anew: bool) -> _Other | None:
         """Whose Lease it is, if it is another's. anew: what was seen before tells nothing of its silence."""
@@ -177,7 +186,7 @@ class Claims:
         installation = str((metadata.get("labels") or {}).get(LABEL_INSTALLATION, ""))
         if installation in ("", self.installation):
             return None
-        sign = (str(metadata.get("uid", "")), str(spec.get("renewTime", "")))
+        sign = (installation, str(metadata.get("uid", "")), str(spec.get("renewTime", "")))
         old = self._others.get(namespace)
         same = old is not None and old.sign == sign and not anew
         return _Other(installation, sign, old.since if old is not None and same else self._steady())
