@@ -6,12 +6,13 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from headrace_api.base import Metadata
+from headrace_api.names import LABEL_POLICY_UID
 from headrace_api.policy import RoutingPolicy
 from headrace_api.status import PolicySummary
 from headrace_api.table import Identity
@@ -99,6 +100,17 @@ FAR = far(POLICY)
 CHAT = {"metadata": {"name": "chat", "namespace": "inf", "uid": "uid-chat"}}
 B = key(frontend="fe-b")
 TABLES = [table_of(), table_of(frontend="fe-b")]
+
+
+class Stood(NamedTuple):
+    name: str
+    metadata_uid: str
+
+
+def stood(world: World) -> list[Stood]:
+    """Tables in the other cluster, and whose they are."""
+    found = [world.there.get("configmaps", name) for name in world.there.names("configmaps")]
+    return [Stood(one["metadata"]["name"], one["metadata"]["labels"][LABEL_POLICY_UID]) for one in found]
 
 
 def reads_and_writes(world: World) -> tuple[int, int]:
@@ -365,6 +377,60 @@ def test_nothing_is_written_elsewhere_that_the_inventory_lacks(world: World) -> 
     world.idle(made)
     assert world.there.names("configmaps") == []
     assert made.tables.refusals[B].reason == "Forbidden"
+
+
+@pytest.mark.parametrize("spec", [{}, {"configMap": "other"}], ids=["made anew", "made anew, under another name"])
+def test_what_is_mended_elsewhere_is_in_the_inventory_too(world: World, spec: dict[str, str]) -> None:
+    """Else a policy that is deleted while the operator is down leaves a table there that nobody sweeps."""
+    first = world.publisher()
+    first.tables.barred(FAR)
+    world.idle(first)
+    first.publish(TABLES, FAR)
+    world.idle(first)
+    anew = {one: place._replace(uid="uid-anew", name=spec.get("configMap", place.name)) for one, place in FAR.items()}
+    for _ in range(3):
+        first.tables.barred(anew)
+        world.idle(first)
+    assert [one.metadata_uid for one in stood(world)] == ["uid-anew"]
+    second = world.publisher(term=2)
+    second.remove_orphans([B], certain=True)
+    second.remove_orphans([B], certain=True)
+    world.idle(second)
+    assert world.there.names("configmaps") == []
+
+
+def test_a_policy_made_anew_keeps_its_place_elsewhere_over_a_kill(world: World) -> None:
+    """The inventory is written first: a kill after it, or a cluster that is away then, leaves the old uid there."""
+    first = world.publisher()
+    first.tables.barred(FAR)
+    world.idle(first)
+    first.publish(TABLES, FAR)
+    world.idle(first)
+    spot = Spot("inf", "headrace-chat-fe-b")
+    first._clusters.inventory.enter("far", {spot: "uid-anew"})
+    anew = far(policy_of(uid="uid-anew"))
+    second = world.publisher(term=2)
+    world.idle(second)
+    assert [one.frontend for one in second.tables.tables()] == ["fe-a", "fe-b"]
+    second.tables.barred(anew)
+    world.idle(second)
+    second.publish([table_of(3, frontend="fe-b", uid="uid-anew", term=2)], anew)
+    world.idle(second)
+    assert second.tables.refusals == {}
+    assert [one.metadata_uid for one in stood(world)] == ["uid-anew"]
+
+
+def test_a_place_elsewhere_that_is_refused_costs_the_inventory_nothing(world: World) -> None:
+    made = world.publisher()
+    made.tables.barred(FAR)
+    world.idle(made)
+    world.there.missing.add("inf")
+    for _ in range(4):
+        made.tables.barred(FAR)
+        made.publish(TABLES, FAR)
+        world.idle(made)
+        world.now += 60
+    assert sum("inventory" in call.name for call in world.here.writes()) == 1
 
 
 def test_a_newer_term_elsewhere_is_left_alone(world: World) -> None:

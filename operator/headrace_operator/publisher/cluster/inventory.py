@@ -21,7 +21,10 @@ KEY: Final = "tables.json"
 
 
 class Inventory:
-    """Entries by cluster: a ConfigMap's place, and the uid of the policy whose table it has."""
+    """Entries by cluster: a ConfigMap's place, and the uid of the policy whose table it has.
+
+    After that of a policy that was made anew stands the new one's: which of them is there, only the write shows.
+    """
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
@@ -49,7 +52,7 @@ class Inventory:
     def has(self, cluster: str, spot: Spot, policy: str) -> bool:
         """Whether this installation wrote a ConfigMap there, or it is that of a policy of ours. policy: its uid."""
         with self._lock:
-            return policy in self.policies or self._entries.get(cluster, {}).get(str(spot)) == policy
+            return policy in self.policies or policy in self._entries.get(cluster, {}).get(str(spot), "").split()
 
     def counts(self) -> dict[str, int]:
         """Tables by cluster, where there are any."""
@@ -64,12 +67,12 @@ class Inventory:
         """
         with self._lock:
             old = self._entries.get(cluster, {})
-            new = old | {str(spot): uid for spot, uid in spots.items()}
+            new = old | {str(spot): _with(old.get(str(spot), ""), uid) for spot, uid in spots.items()}
         if new != old:
             self._write(cluster, new)
 
     def settle(self, cluster: str, standing: Iterable[Spot]) -> None:
-        """Strike what stands there no more; a failure leaves it for next time."""
+        """Strike all but these, which stand there or are to; a failure leaves it for next time."""
         names = {str(spot) for spot in standing}
         with self._lock:
             old = self._entries.get(cluster, {})
@@ -92,3 +95,9 @@ class Inventory:
         self._client.apply(path, manifest)
         with self._lock:
             self._entries[cluster] = entries
+
+
+def _with(known: str, uid: str) -> str:
+    """An entry with one more uid; of earlier ones the last may still be what stands."""
+    earlier = known.split()
+    return known if uid in earlier[-1:] else " ".join([*earlier[-1:], uid])

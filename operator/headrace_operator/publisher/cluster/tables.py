@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from headrace_api.table import RoutingTable
 from headrace_operator.kube.client import KubeFault
 from headrace_operator.publisher.cluster.inventory import Inventory
-from headrace_operator.publisher.cluster.objects import Spot
+from headrace_operator.publisher.cluster.objects import Spot, wanted_spot
 from headrace_operator.publisher.cluster.refused import refusal_of
 from headrace_operator.publisher.cluster.remote import Remote
 from headrace_operator.publisher.cluster.target import TableTarget
@@ -125,9 +125,24 @@ class ClusterTables:
         self._places = places
         self._inventory.policies = frozenset(place.uid for place in places.values() if place.uid)
         for remote in self.remotes.values():
-            if remote.fault() is None and remote.idle():
-                self._inventory.settle(remote.name, remote.target.shelf.spots().values())
-            remote.look(places)
+            if remote.fault() is not None or self._inventoried(remote, places):
+                remote.look(places)
+
+    def _inventoried(self, remote: Remote, places: Mapping[TableKey, Place]) -> bool:
+        """Bring the inventory up to what stands and is wanted there; whether mending there may write over it."""
+        standing = remote.target.shelf.spots()
+        wanted = {
+            key: (wanted_spot(key, place), place.uid)
+            for key, place in places.items()
+            if place.publishes and place.cluster == remote.name
+        }
+        if remote.idle():
+            self._inventory.settle(remote.name, [*standing.values(), *(spot for spot, _ in wanted.values())])
+        try:
+            self._inventory.enter(remote.name, dict(wanted[key] for key in sorted(wanted.keys() & standing.keys())))
+        except KubeFault:
+            return False  # writes of tables tell what is wrong
+        return True
 
     def _bars_remote(self, key: TableKey, place: Place, places: Mapping[TableKey, Place]) -> bool:
         remote = self.remotes.get(place.cluster)
