@@ -35,8 +35,9 @@ class _Open:
 class FakeApi:
     """Use ``async with``. Knobs, each a set of resources unless said otherwise:
 
-    forbidden: 403. hung: never answers. failing: 500. gone: a watch answers 410 in a 200 at once. tokens: those that
-    are accepted (none: all). before: bytes that a watch says before anything else. paged: objects a page.
+    forbidden: 403. hung: never answers (hung_namespaces: nor for these). failing: 500. gone: a watch answers 410 in a
+    200 at once. tokens: those that are accepted (none: all). before: bytes that a watch says before anything else.
+    paged: objects a page.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class FakeApi:
         self.asked: list[tuple[str, str, dict[str, str]]] = []
         self.forbidden: set[str] = set()
         self.hung: set[str] = set()
+        self.hung_namespaces: set[str] = set()
         self.failing: set[str] = set()
         self.gone: set[str] = set()
         self.tokens: set[str] = {TOKEN}
@@ -139,7 +141,7 @@ class FakeApi:
 
     async def _refusal(self, request: web.Request) -> web.Response | None:
         resource = request.match_info["resource"]
-        if resource in self.hung:
+        if resource in self.hung or request.match_info["namespace"] in self.hung_namespaces:
             await asyncio.sleep(3600)
         if self.tokens and request.headers.get("Authorization", "").removeprefix("Bearer ") not in self.tokens:
             return _status(401, "Unauthorized")

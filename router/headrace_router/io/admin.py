@@ -62,7 +62,7 @@ class Admin:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         draining = self.draining()
-        ready = self.tables.applied and self.serving() and self.services.settled() and not draining
+        ready = self.tables.settled() and self.serving() and self.services.settled() and not draining
         age = self.heartbeat.age()
         detail = {
             "ready": ready,

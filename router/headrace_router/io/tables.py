@@ -23,6 +23,9 @@ from headrace_router.io.table_source import Content, Missing, Same, TableSource,
 log = logging.getLogger("headrace.router")
 
 CHECK_EVERY: Final = 1.0
+# Seconds from the first table on that readiness waits for a first word on the others, at most.
+SETTLED_AFTER: Final = 5.0
+NOT_READ: Final = "not read yet"
 # An in-place write is seen in pieces: what is bad is read again after this before it counts.
 SETTLE: Final = 0.1
 
@@ -31,13 +34,17 @@ Endpoints = Mapping[str, Collection[str]]
 
 @dataclass(slots=True)
 class Followed:
-    """One source: the table applied from it (``at``: epoch seconds), and what is wrong with what stands there now."""
+    """One source: the table applied from it (``at``: epoch seconds), and what is wrong with what stands there now.
+
+    next: read and good, not applied yet: a source tells its news once.
+    """
 
     source: TableSource
     table: RoutingTable | None = None
+    next: RoutingTable | None = None
     at: float = 0.0
     error: str | None = None
-    note: str | None = "not read yet"
+    note: str | None = NOT_READ
 
 
 class Tables:
@@ -69,11 +76,24 @@ class Tables:
         self._install = install
         self._rejected = rejected
         self._changed = asyncio.Event()
+        self._since = 0.0
+        self._settled = False
 
     @property
     def applied(self) -> bool:
         """Whether a valid table was ever applied."""
         return any(entry.table is not None for entry in self.followed)
+
+    def settled(self) -> bool:
+        """Whether a table was applied and there was a first word on all; never False for long, nor ever again."""
+        self._settled = self._settled or (
+            self.applied
+            and (
+                all(entry.note != NOT_READ for entry in self.followed)
+                or time.monotonic() - self._since >= SETTLED_AFTER
+            )
+        )
+        return self._settled
 
     async def follow(self) -> None:
         """Follow until cancelled."""
@@ -97,7 +117,6 @@ class Tables:
 
     async def check(self) -> None:
         """Read every source once; swap if anything is new."""
-        fresh: list[tuple[Followed, RoutingTable]] = []
         for entry in self.followed:
             result = await self._read(entry)
             if isinstance(result, Unreadable) and not entry.source.whole:
@@ -105,17 +124,17 @@ class Tables:
                 again = await self._read(entry)
                 result = result if isinstance(again, Same) else again
             if (table := self._judge(entry, result)) is not None:
-                fresh.append((entry, table))
+                entry.next = table
+        fresh = [(entry, entry.next) for entry in self.followed if entry.next is not None]
         if not fresh:
             return
-        tables = {id(entry): entry.table for entry in self.followed if entry.table is not None}
-        tables |= {id(entry): table for entry, table in fresh}
-        applied = [tables[id(entry)] for entry in self.followed if id(entry) in tables]
+        applied = [table for entry in self.followed if (table := entry.next or entry.table) is not None]
         view = await asyncio.to_thread(build_view, applied, self._current(), endpoints=self._endpoints(applied))
         self._install(view)
+        self._since = self._since or time.monotonic()
         now = time.time()
         for entry, table in fresh:
-            entry.table, entry.at = table, now
+            entry.table, entry.next, entry.at = table, None, now
             log.info("table of %s: revision %d in use", table.policy, table.identity.revision)
 
     async def _read(self, entry: Followed) -> Missing | Unreadable | Same | RoutingTable:
@@ -145,11 +164,11 @@ class Tables:
             log.warning("table refused, the last one stays: %s", _one_line(result.reason))
             return None
         entry.error = entry.note = None
-        verdict = newer(entry.table, result)
-        if verdict is Verdict.OLDER and entry.table is not None:
+        verdict = newer(entry.next or entry.table, result)
+        if verdict is Verdict.OLDER and (known := entry.next or entry.table) is not None:
             entry.note = (
                 f"revision {result.identity.revision} of term {result.identity.term} is older than the one in use "
-                f"(revision {entry.table.identity.revision} of term {entry.table.identity.term}) and is ignored"
+                f"(revision {known.identity.revision} of term {known.identity.term}) and is ignored"
             )
             log.warning("table %s: %s", entry.source.label, entry.note)
         if verdict is not Verdict.APPLY:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from headrace_api.table import RoutingTable
-from headrace_router.io import kube_watch
+from headrace_router.io import kube_watch, tables, tasks
 from headrace_router.io.server import Router
 from support.fake_api import CONFIGMAPS, LEASES, TOKEN, FakeApi, config_map, lease
 from support.fake_engine import FakeEngine
@@ -202,6 +202,50 @@ async def test_a_configmap_holds_tables_of_its_own_namespace_alone(api: FakeApi,
         api.put(CONFIGMAPS, config_map(younger.replace(at, "tenant-b"), "evil", "tenant-b"))
         await until(lambda: evil.table is not None)
         assert sorted(router.selector.view.engines) == ["inference/a", "tenant-b/a"]
+
+
+async def test_readiness_waits_for_a_word_on_every_table_but_not_for_long(
+    api: FakeApi, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a new pod would answer 404 for models of a table that comes a moment later."""
+    api.put(CONFIGMAPS, of(1))
+    configmaps = (NAME, ("inference", "missing"), ("late", "late"))
+
+    async def is_ready(router: Router) -> bool:
+        return (await ready(router.admin_address))[0] == 200
+
+    async with watching(api, token, configmaps=configmaps[:2]) as router:
+        await until_async(lambda: is_ready(router))
+    api.hung_namespaces.add("late")
+    async with watching(api, token, configmaps=configmaps) as router:
+        await until(lambda: revision(router) == 1 and "not exist" in (router.tables.followed[1].note or ""))
+        assert not await is_ready(router)
+        monkeypatch.setattr(tables, "SETTLED_AFTER", 0.0)
+        assert await is_ready(router)
+        monkeypatch.setattr(tables, "SETTLED_AFTER", 600.0)
+        assert await is_ready(router), "once and for all"
+
+
+async def test_a_table_is_not_lost_when_putting_it_in_force_fails(
+    api: FakeApi, token: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A source tells its news once; what failed for want of memory, say, is tried again."""
+    build, failed = tables.build_view, 0
+
+    def fails_twice(*arguments: Any, **named: Any) -> Any:
+        nonlocal failed
+        if failed < 2:
+            failed += 1
+            raise MemoryError
+        return build(*arguments, **named)
+
+    monkeypatch.setattr(tasks, "PAUSE", 0.01)
+    async with watching(api, token) as router:
+        monkeypatch.setattr(tables, "build_view", fails_twice)
+        api.put(CONFIGMAPS, of(1))
+        await until(lambda: revision(router) == 1)
+        assert failed == 2
+        assert router.selector.view.policies
 
 
 async def test_a_deleted_configmap_leaves_the_last_table_and_says_so(api: FakeApi, token: Path) -> None:
