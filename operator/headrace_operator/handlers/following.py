@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from headrace_api.base import GROUP, VERSION
@@ -210,20 +211,31 @@ class Follower:
         unread = self._store.unread()
         self._rest_until = {one: until for one in unread if (until := self._rest_until.get(one, now)) > now}
         due = [service for service in unread if service not in self._rest_until]
-        for namespace in sorted({service.namespace for service in due}):
-            services = [service for service in due if service.namespace == namespace]
-            read = self._read_many if len(services) >= MANY_SERVICES else self._read_each
+        for what, services, read in self._readings(due):
+            if self._stopping.is_set():
+                return
             try:
-                read(namespace, services)
+                read()
             except KubeFault as fault:
-                self._say(f"Services of namespace {namespace}", fault)
+                self._say(what, fault)
                 # Where there is no answer each of the others would take its whole time limit.
-                silent = due if fault.status == 0 else services
-                self._rest_until |= dict.fromkeys(silent, now + FAILED_SECONDS)
+                resting = due if fault.status == 0 else services
+                self._rest_until |= dict.fromkeys(resting, now + FAILED_SECONDS)
                 if fault.status == 0:
                     return
             else:
-                self._settled(f"Services of namespace {namespace}")
+                self._settled(what)
+                self._wake()
+
+    def _readings(self, due: Sequence[Key]) -> Iterator[tuple[str, Sequence[Key], Callable[[], None]]]:
+        """What to read, in words, the Services that it tells of, and how."""
+        for namespace in sorted({service.namespace for service in due}):
+            services = [service for service in due if service.namespace == namespace]
+            if len(services) >= MANY_SERVICES:
+                yield f"Services of namespace {namespace}", services, partial(self._read_many, namespace, services)
+                continue
+            for one in services:
+                yield f"Service {one.namespace}/{one.name}", [one], partial(self._read_one, one)
 
     def _read_many(self, namespace: str, services: Sequence[Key]) -> None:
         """All Services and EndpointSlices of a namespace, in place of two calls for each that is named."""
@@ -234,14 +246,9 @@ class Follower:
             slices.setdefault(service_of(one), []).append(one)
         for service in services:
             self._store.give(service, found.get(service.name), slices.get(f"{namespace}/{service.name}", ()))
-        self._wake()
 
-    def _read_each(self, _namespace: str, services: Sequence[Key]) -> None:
-        for service in services:
-            if self._stopping.is_set():
-                return
-            self._store.give(service, *self._service(service))
-            self._wake()
+    def _read_one(self, service: Key) -> None:
+        self._store.give(service, *self._service(service))
 
     def _service(self, service: Key) -> tuple[Mapping[str, Any] | None, list[Any]]:
         try:

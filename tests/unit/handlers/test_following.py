@@ -273,6 +273,13 @@ def test_services_that_can_not_be_read_are_not_asked_for_on_and_on(
     assert 1 <= sum("/services/" in path for path in world.api.asked) <= most
 
 
+def test_a_service_that_can_not_be_read_keeps_nobody_from_the_others(watches: list[Watch]) -> None:
+    world = World(named=[ServicePort("ops", name, 9090) for name in ("a", "b", "c")])
+    world.api.faults["/services/a"] = KubeFault(500, "InternalError", "no")
+    world.step()
+    assert sorted(world.store.look(thorough=False).services) == ["ops/b:9090", "ops/c:9090"]
+
+
 def test_the_configuration_waits_for_no_slow_server(watches: list[Watch]) -> None:
     """It is told from the event loop, which also answers the kubelet's probes."""
     world = World()
