@@ -2,7 +2,7 @@
 
 On the engine-signal path. A hung target delays nobody: it has its own task and time-out, and a target that timed out
 waits in a slow lane, so that many of them can't fill the places of those that answer. Pages are bounded, redirects
-are not followed (a login page elsewhere is no metrics page), no credentials are sent.
+are not followed (a login page elsewhere is no metrics page), no credentials are sent, link-local addresses not asked.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ import asyncio
 import contextlib
 import errno
 import logging
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final
 
 import aiohttp
+from aiohttp.abc import ResolveResult
 
+from headrace_api.urls import is_anybodys
 from headrace_operator.estimators.liveness import Outcome
 from headrace_operator.loader.pages import engine_page, router_page
 from headrace_operator.loader.source import EngineTarget, PageTarget, RouterTarget, ScrapeSettings, TargetSample
@@ -125,7 +128,7 @@ class Scraper:
     async def _fetch(self, url: str) -> tuple[int, bytes | None]:
         """Status and body of the page; no body when it is larger than allowed."""
         if self._session is None:
-            connector = aiohttp.TCPConnector(limit=0, limit_per_host=0)
+            connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, resolver=_Resolver())
             self._session = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
         async with self._session.get(f"{url.rstrip('/')}/metrics", allow_redirects=False) as answer:
             body = bytearray()
@@ -153,6 +156,23 @@ class Scraper:
 
     def _missed(self, target: PageTarget, outcome: Outcome, problem: str) -> TargetSample:
         return TargetSample(target, self._clock(), outcome, problem=problem)
+
+
+class _Resolver(aiohttp.ThreadedResolver):
+    """Who writes an engine may make its name say anything: it never leads to what is link-local (see is_anybodys)."""
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
+    ) -> list[ResolveResult]:
+        """See ThreadedResolver."""
+        try:
+            found = await super().resolve(host, port, family)
+        except UnicodeError as error:
+            raise OSError(None, f"{host} is no name that can be looked up") from error
+        usable = [each for each in found if not is_anybodys(each["host"])]
+        if not usable:
+            raise OSError(None, f"{host} has no address that an engine can have")
+        return usable
 
 
 class _Lanes:

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
+from headrace_operator.loader import scrape
 from headrace_operator.loader.metric_names import names_of
 from headrace_operator.loader.scrape import Scraper
 from headrace_operator.loader.source import EngineTarget, RouterTarget, ScrapeSettings, Target, TargetSample
@@ -53,6 +54,23 @@ async def test_a_good_page() -> None:
     async with serving(page) as url:
         sample = await one(engine_target(f"{url}/"))
     assert (sample.outcome, sample.values, sample.problem) == ("Read", {"running": 3.0}, "")
+
+
+async def test_a_name_leads_to_no_machines_own_services(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who may write an engine may make a name say anything; what answers at link-local addresses is nobody's engine."""
+    asked: list[str] = []
+
+    async def page(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.Response(text=GOOD)
+
+    async with serving(page) as url:
+        here = url.replace("127.0.0.1", "localhost")
+        assert (await one(engine_target(here))).outcome == "Read"
+        monkeypatch.setattr(scrape, "is_anybodys", lambda _: True, raising=False)
+        sample = await one(engine_target(here))
+    assert (sample.outcome, len(asked)) == ("Failed", 1)
+    assert sample.problem == "can't connect: localhost has no address that an engine can have"
 
 
 async def test_a_router_page() -> None:
