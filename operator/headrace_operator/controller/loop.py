@@ -110,8 +110,11 @@ class Controller:
         self._woken.set()
 
     def age(self) -> float:
-        """Seconds since the loop last went round, whether or not the round succeeded."""
+        """Seconds since the loop last went on: ended a round, whether or not it succeeded, or a part of a long one."""
         return self._clock.steady() - self._went_round
+
+    def _moved_on(self) -> None:
+        self._went_round = self._clock.steady()
 
     def patience(self) -> float:
         """Seconds after which the loop counts as stuck."""
@@ -219,7 +222,7 @@ class Controller:
             self._metrics.ticks.labels("done").inc()
             return True
         finally:
-            self._went_round = self._clock.steady()
+            self._moved_on()
 
     async def _load(self) -> Resources:
         """Configuration and resources as they are now; whoever reads signals follows."""
@@ -249,6 +252,7 @@ class Controller:
         signals, steady, wall = await asyncio.to_thread(self._take, samples, standing)
         with self._metrics.solve_seconds.time():
             snapshot, decision = await asyncio.to_thread(self._decide, resources, signals, standing, wall)
+        self._moved_on()
         await asyncio.to_thread(self._publish, resources, snapshot, decision, standing)
         self._metrics.show_weights(self._publisher.tables.tables())
         self._metrics.show_ages(
@@ -295,6 +299,7 @@ class Controller:
         refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
         rejected = {(name.kind, name.id): metadata for name, metadata in resources.rejected.items()}
         written = publisher.publish(decision.tables, table_places(resources.policies))
+        self._moved_on()
         lost = _policies_of(decision.tables) - _policies_of(written)
         partly = len(written) < len(decision.tables)
         # What did not come off is decided again at the next round, against what was published last.

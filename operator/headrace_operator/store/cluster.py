@@ -70,7 +70,7 @@ class ClusterStore:
         self._broken: dict[Kind, str] = {}
         self._named: frozenset[ServicePort] = frozenset()
         self._namespaces: frozenset[str] = frozenset()
-        self._alive_at = clock()
+        self._alive_at = self._heard_at = clock()
         self._changes = 1
         self._looked = (0, Resources())
 
@@ -85,13 +85,13 @@ class ClusterStore:
     def upsert(self, kind: Kind, item: Json) -> bool:
         """Take an object as a watch or a list gives it; gives whether anything that matters changed."""
         with self._lock:
-            self._alive_at = self._clock()
+            self._alive_at = self._heard_at = self._clock()
             return self._noted(self._index(kind).upsert(item))
 
     def delete(self, kind: Kind, item: Json) -> bool:
         """Take a deletion that a watch tells."""
         with self._lock:
-            self._alive_at = self._clock()
+            self._alive_at = self._heard_at = self._clock()
             return self._noted(self._index(kind).delete(item))
 
     def compare(self, kind: Kind, listed: Sequence[Json], version: str) -> Compared:
@@ -100,7 +100,9 @@ class ClusterStore:
             now = self._clock()
             index = self._index(kind)
             first = index.verified_at is None
-            found = index.compare(listed, version, now, partial=kind in ("EndpointSlice", "Service"))
+            found = index.compare(
+                listed, version, now, partial=kind in ("EndpointSlice", "Service"), heard_at=self._heard_at
+            )
             if found.broken:
                 self._break(kind, "the watch did not tell what a list shows")
             elif found.settled:

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 LAG_SECONDS: Final = (
     15.0  # an event that a list shows may still be on its way so long: a watch begins on a busy machine
 )
+BEGIN_SECONDS: Final = 120.0  # what a watch begins with may take so long to arrive
 GONE_KEPT: Final = 4096  # uids of deleted objects that are remembered, so that a late event doesn't bring them back
 BELIEVED_SHARE: Final = 0.5  # of all objects that one list may drop without a deletion's event
 
@@ -52,6 +54,8 @@ class KindIndex(Generic[Value]):
         self._gone: dict[str, None] = {}
         self._late: dict[Key, tuple[str, float]] = {}
         self._doubted: frozenset[Key] = frozenset()
+        self._beginning = True
+        self._began_at: float | None = None
         self.verified_at: float | None = None
 
     def __iter__(self) -> Iterator[tuple[Key, Value]]:
@@ -69,6 +73,7 @@ class KindIndex(Generic[Value]):
     def begin(self) -> None:
         """A new watch begins: what the last one did not tell counts from now."""
         self._late = {}
+        self._beginning, self._began_at = True, None
 
     def upsert(self, item: Json) -> bool:
         """Take an object as it was at some time; gives whether what is kept changed."""
@@ -96,8 +101,19 @@ class KindIndex(Generic[Value]):
         del self._held[stamp.key]
         return True
 
-    def compare(self, listed: Iterable[Json], version: str, at: float, *, partial: bool = False) -> Compared:
+    def compare(
+        self,
+        listed: Iterable[Json],
+        version: str,
+        at: float,
+        *,
+        partial: bool = False,
+        heard_at: float = -inf,
+    ) -> Compared:
         """Hold a full list of names and versions against what stands here. version: the list's. at: steady seconds.
+
+        heard_at: when watches last told anything. One that begins tells all there is, thousands of objects one by one:
+        while something still arrives nothing of that is late.
 
         partial: only some of the listed objects are kept at all, so that those unknown here are no sign of a gap.
         """
@@ -117,7 +133,10 @@ class KindIndex(Generic[Value]):
             if (key not in stamps or stamps[key].uid != held.stamp.uid) and not older(version, held.stamp.version)
         ]
         dropped = self._drop(missing)
-        broken = any(at - since >= LAG_SECONDS for _, since in self._late.values())
+        self._began_at = at if self._began_at is None else self._began_at
+        self._beginning = self._beginning and bool(late) and at - self._began_at < BEGIN_SECONDS
+        arriving = self._beginning and at - heard_at < LAG_SECONDS
+        broken = not arriving and any(at - since >= LAG_SECONDS for _, since in self._late.values())
         if not self._late and len(dropped) == len(missing):
             self.verified_at = at
         return Compared(changed=bool(dropped), settled=self.verified_at == at, broken=broken)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_operator.store.cluster_index import LAG_SECONDS, Key, KindIndex, older, stamp_of
+from headrace_operator.store.cluster_index import BEGIN_SECONDS, LAG_SECONDS, Key, KindIndex, older, stamp_of
 
 Json = dict[str, Any]
 
@@ -199,3 +199,18 @@ def test_any_order_of_events_and_lists_ends_at_the_truth(data: st.DataObject) ->
     for at in range(2):
         found.compare(list(truth.values()), str(version + 1), float(at))
     assert held(found) == {name: one["value"] for name, one in truth.items()}
+
+
+def test_a_watch_that_begins_with_thousands_of_objects_is_not_late_while_they_arrive() -> None:
+    """Else a restart among a thousand engines on a busy machine begins its watches anew for ever."""
+    found = index()
+    found.begin()
+    listed = [item(name, 1) for name in "abc"]
+    assert not found.compare(listed, "1", 0.0, heard_at=0.0).broken
+    found.upsert(item("a", 1))
+    assert not found.compare(listed, "1", 2 * LAG_SECONDS, heard_at=2 * LAG_SECONDS - 1).broken
+    assert found.compare(listed, "1", 3 * LAG_SECONDS, heard_at=2 * LAG_SECONDS - 1).broken, "nothing arrives any more"
+    found.begin()
+    assert not found.compare(listed, "1", 100.0, heard_at=100.0).broken
+    assert not found.compare(listed, "1", 99.0 + BEGIN_SECONDS, heard_at=99.0 + BEGIN_SECONDS).broken
+    assert found.compare(listed, "1", 100.0 + BEGIN_SECONDS, heard_at=100.0 + BEGIN_SECONDS).broken, "others' news"

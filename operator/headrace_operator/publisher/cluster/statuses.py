@@ -7,7 +7,8 @@ again, and only the leader tries again. What the API server refuses is told and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import time
+from collections.abc import Callable, Collection, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -26,6 +27,8 @@ from headrace_operator.publisher.statuses import QUIET_SECONDS
 PLURALS: Final = {"RoutingPolicy": "routingpolicies", "InferenceEngine": "inferenceengines"}
 ATTEMPTS: Final = 3
 MANY: Final = 16
+FLUSH_SECONDS: Final = 5.0
+PORTION: Final = 64
 Status = PolicyStatus | EngineStatus
 Kind = TypeVar("Kind", PolicyStatus, EngineStatus)
 
@@ -47,9 +50,16 @@ class ClusterStatuses:
     """Writes the statuses of both kinds."""
 
     def __init__(
-        self, client: KubeClient, pool: Pool, stood: ReadStatuses, complaints: Complaints, watched: Sequence[str] = ()
+        self,
+        client: KubeClient,
+        pool: Pool,
+        stood: ReadStatuses,
+        complaints: Complaints,
+        watched: Sequence[str] = (),
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """watched: namespaces (none: all)."""
+        """watched: namespaces (none: all). clock: steady seconds, which pass while it writes."""
+        self._clock = clock
         self._watched = tuple(watched)
         self._client = client
         self._pool = pool
@@ -82,6 +92,8 @@ class ClusterStatuses:
     def flush(self, steady: float, *, all_of_them: bool = False) -> int:
         """Write what differs and may be written; gives the number written. steady: seconds on a steady clock.
 
+        What can't be written within FLUSH_SECONDS waits for the next time: rounds, and tables, wait for no backlog.
+
         Raises:
             NotLeading: nothing may be written any more.
         """
@@ -93,6 +105,13 @@ class ClusterStatuses:
             and (all_of_them or steady - self._times.get(key, -float("inf")) >= QUIET_SECONDS)
         ]
         self._learn_versions(due)
+        written, until = 0, self._clock() + FLUSH_SECONDS
+        while due and (all_of_them or self._clock() < until):
+            portion, due = due[:PORTION], due[PORTION:]
+            written += self._flush(portion, steady)
+        return written
+
+    def _flush(self, due: Sequence[StatusKey], steady: float) -> int:
         written = 0
         for key, outcome in zip(due, self._pool.each(due, self._write), strict=True):
             what = f"writing the status of {key.kind} {key.id}"
