@@ -107,6 +107,13 @@ def masked(text: str) -> str:
     return "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
 
 
+def settled(stage: Stage, engine: str) -> bool:
+    """Whether an engine of TEXT is as it stays: one replica that is read, with nothing that makes it count for less."""
+    status = stage.resource("ieng", engine, TEXT).get("status", {})
+    fresh = any(one["type"] == "SignalsFresh" and one["status"] == "True" for one in status.get("conditions", []))
+    return fresh and status.get("readyReplicas") == 1 and not status.get("why")
+
+
 @pytest.fixture(scope="module")
 def text(stage: Stage) -> Any:
     """The sample again, one pod an engine, at front-ends that no router serves."""
@@ -124,10 +131,7 @@ def text(stage: Stage) -> Any:
         stage.cluster.kubectl("rollout", "status", f"deployment/{engine}", f"--namespace={TEXT}", "--timeout=240s")
     put(engines)
     for engine in REPLICAS:
-        await_true(
-            lambda engine=engine: stage.resource("ieng", engine, TEXT).get("status", {}).get("readyReplicas") == 1,
-            f"{engine} has its replica",
-        )
+        await_true(lambda engine=engine: settled(stage, engine), f"{engine} is read, and its ramp-up is over", 120)
     put(policy)
     stage.cluster.kubectl("wait", "--for=condition=Ready", "rpol/chat", f"--namespace={TEXT}", "--timeout=240s")
     await_true(lambda: stage.condition("rpol", "chat", "SignalsFresh", TEXT)["status"] == "True", "signals are fresh")
