@@ -30,8 +30,8 @@ from headrace_router.io.watch import Expired
 
 log = logging.getLogger("headrace.router")
 
-# 501 and 505 say what the engine can't do, not that it is ill.
-_ILL: Final = frozenset(range(500, 600)) - {501, 503, 505}
+# 501 and 505 say what the engine can't do, not that it is ill; 508 that it is no engine, and each retry would go round.
+_ILL: Final = frozenset(range(500, 600)) - {501, 503, 505, 508}
 _FULL: Final = frozenset({429, 503})
 
 

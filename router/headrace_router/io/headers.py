@@ -50,6 +50,8 @@ _STEERING: Final = frozenset(
 _STEERING_PREFIXES: Final = (b"x-headrace-", b"x-envoy-")
 _ID_BYTES: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:/+=@")
 MAX_REQUEST_ID: Final = 128
+# Proxies that a request may have come through; real chains have a handful.
+MAX_HOPS: Final = 20
 _CONTROL: Final = bytes(range(32)) + b"\x7f"
 
 
@@ -80,6 +82,15 @@ def listed(headers: RawHeaders, name: bytes) -> frozenset[bytes]:
             members.update(member.strip().lower() for member in value.split(b","))
     members.discard(b"")
     return frozenset(members)
+
+
+def in_a_loop(headers: RawHeaders) -> bool:
+    """Whether a request has come through so many proxies that it goes in circles: an engine's address is a router's."""
+    hops = 0
+    for key, value in headers:
+        if key.lower() == b"x-forwarded-for":
+            hops += 1 + value.count(b",")
+    return hops > MAX_HOPS
 
 
 def request_id(headers: RawHeaders, fresh: str) -> str:

@@ -20,7 +20,7 @@ from headrace_router.core.affinity import affinity_key, lower_names
 from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
 from headrace_router.core.facts import RequestFacts
 from headrace_router.core.view import PolicyView, TableView
-from headrace_router.io.headers import garbled, value_of
+from headrace_router.io.headers import garbled, in_a_loop, value_of
 from headrace_router.io.numbers import whole
 from headrace_router.io.paths import Kind, Route
 from headrace_router.io.refusals import Refusal
@@ -56,6 +56,10 @@ async def take_in(
     if (name := garbled(request.raw_headers)) is not None:
         message = f"header {name} has a value that is not UTF-8; right would be ASCII, or UTF-8 where it must be"
         return Refusal(400, "bad_request", message, final=True)
+    if in_a_loop(request.raw_headers):
+        return Refusal(
+            508, "loop", "the request goes in circles: an engine's address leads back to a router", final=True
+        )
     body = await _read(request, max(policy.table.limits.body for policy in current().policies), watch)
     if isinstance(body, Refusal):
         return body

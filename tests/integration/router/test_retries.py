@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace_api.table import TableEjection, TableLimits, TableRetry, TableTimeouts
+from headrace_router.io.headers import MAX_HOPS
 from support.fake_engine import Exchange, FakeEngine, answers, says
 from support.raw_client import RawClient, ask, post
 from support.router_process import in_flight, metric, router_in_loop, until
@@ -292,3 +293,19 @@ async def test_an_answer_that_was_kept_is_let_go_when_a_better_one_streams(tmp_p
             for client in asked:
                 await client.__aexit__(None, None, None)
             await until(lambda: in_flight(router) == 0)
+
+
+async def test_an_engine_that_is_a_router_again_is_no_endless_loop(tmp_path: Path) -> None:
+    """Whoever may name an engine's address can name the router's own. One request is then at most MAX_HOPS long, and no
+    hop tries again."""
+    path = tmp_path / "t.json"
+    async with router_in_loop(path) as router:
+        path.write_bytes(table_bytes(routing_table({"a": router.address, "b": router.address}, retry=GENEROUS)))
+        await until(lambda: router.tables.applied)
+        answer = await ask(router.address, post(ASK))
+        assert (answer.status, answer.code) == (508, "loop")
+        assert await metric(router.admin_address, "headrace_picks_total") == MAX_HOPS + 1
+        assert await metric(router.admin_address, "headrace_ejected_endpoints") == 0
+        await until(lambda: in_flight(router) == 0)
+        hops = ", ".join(f"10.0.0.{number}" for number in range(MAX_HOPS + 1))
+        assert (await ask(router.address, post(ASK, "/v1/chat/completions", f"x-forwarded-for: {hops}"))).status == 508
