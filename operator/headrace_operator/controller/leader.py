@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from headrace_api.names import LEADER_LEASE
 from headrace_operator.kube.client import KubeClient, KubeFault
+from headrace_operator.publisher.cluster.objects import MAX_TERM
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Leader:
         self._clock = clock
         self._wall = wall
         self._lease: dict[str, Any] | None = None
+        self._highest = 0  # count of transitions that was ever seen: a Lease out of a backup counts from an earlier one
         self._sign: tuple[object, ...] = ()  # what the Lease said last
         self._silent = 0.0  # seconds that it was seen to say nothing else
         self._looked_at: float | None = None  # when it was read last; None: the last attempt failed
@@ -164,7 +166,7 @@ class Leader:
         if self._lease is None:
             # Made for nobody first: its uid shows whether it is the same one when it has been silent for long enough.
             self._write({"holderIdentity": "", "leaseTransitions": 0, "renewTime": self._time()})
-        elif self._expired() and self._take(began, self._transitions + 1):
+        elif self._expired() and self._take(began, max(self._highest, self._transitions) + 1):
             self._leading = True
             log.info("leading from now on, term %d", self.term)
             self._on_change(True)
@@ -181,6 +183,8 @@ class Leader:
             if not fault.missing:
                 raise
             self._lease = None
+        if self._transitions <= MAX_TERM:
+            self._highest = max(self._highest, self._transitions)
         now = self._clock()
         if _sign(self._lease) != self._sign:
             self._sign, self._silent = _sign(self._lease), 0.0

@@ -18,6 +18,7 @@ LAG_SECONDS: Final = (
 )
 BEGIN_SECONDS: Final = 120.0  # what a watch begins with may take so long to arrive
 GONE_KEPT: Final = 4096  # uids of deleted objects that are remembered, so that a late event doesn't bring them back
+UNTOLD: Final = "0"  # the version of what is known, and to be told anew: older than any
 BELIEVED_SHARE: Final = 0.5  # of all objects that one list may drop without a deletion's event
 
 Value = TypeVar("Value")
@@ -56,6 +57,7 @@ class KindIndex(Generic[Value]):
         self._doubted: frozenset[Key] = frozenset()
         self._beginning = True
         self._began_at: float | None = None
+        self._newest = 0  # version of what was held and listed when a list was last compared
         self.verified_at: float | None = None
 
     def __iter__(self) -> Iterator[tuple[Key, Value]]:
@@ -83,7 +85,7 @@ class KindIndex(Generic[Value]):
         held = self._held.get(stamp.key)
         if held is not None and older(stamp.version, held.stamp.version):
             return False
-        value = self._read(item, None if held is None else held.value)
+        value = self._read(item, None if held is None or held.stamp.version == UNTOLD else held.value)
         if value is None:
             return self._held.pop(stamp.key, None) is not None
         self._held[stamp.key] = _Held(stamp, value)
@@ -117,6 +119,8 @@ class KindIndex(Generic[Value]):
 
         partial: only some of the listed objects are kept at all, so that those unknown here are no sign of a gap.
         """
+        if _number(version) and _number(version) < self._newest:
+            return self._put_back(version)
         stamps = {stamp.key: stamp for item in listed if (stamp := stamp_of(item)) is not None}
         late = {
             key: stamp.version
@@ -139,7 +143,18 @@ class KindIndex(Generic[Value]):
         broken = not arriving and any(at - since >= LAG_SECONDS for _, since in self._late.values())
         if not self._late and len(dropped) == len(missing):
             self.verified_at = at
+        self._newest = max([_number(version), *(_number(held.stamp.version) for held in self._held.values())])
         return Compared(changed=bool(dropped), settled=self.verified_at == at, broken=broken)
+
+    def _put_back(self, version: str) -> Compared:
+        """The API server's store is a backup now: no list is older than what was told before it was asked for.
+
+        What was told since the backup never was. Everything is to be told anew, and stays as it is until then.
+        """
+        self._newest = _number(version)
+        self._gone, self._doubted, self._late = {}, frozenset(), {}
+        self._held = {key: _Held(held.stamp._replace(version=UNTOLD), held.value) for key, held in self._held.items()}
+        return Compared(changed=False, settled=False, broken=True)
 
     def _lags(self, stamp: Stamp, *, partial: bool) -> bool:
         held = self._held.get(stamp.key)
@@ -197,6 +212,10 @@ def older(one: str, other: str) -> bool:
     They are decimal numbers of one sequence in every API server (since Kubernetes 1.35 by contract, KEP 5504).
     """
     return one.isdecimal() and other.isdecimal() and int(one) < int(other)
+
+
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0
 
 
 def _text(value: object) -> str:

@@ -74,6 +74,25 @@ def test_a_standby_takes_over_when_the_holder_is_silent_for_the_whole_lease(serv
     assert standby.leader.term == 2
 
 
+@pytest.mark.parametrize(("seen", "term"), [(9, 10), (2**31 - 1, 3)])
+def test_a_lease_out_of_a_backup_begins_no_earlier_term(server: Leases, time: Time, seen: int, term: int) -> None:
+    """The tables are out of the backup too; but routers that run have seen later ones, and take nothing older.
+
+    A count that no Lease can go on from was an edit.
+    """
+    led(server, time)
+    standby = Candidate(server, time, "b")
+    assert server.lease is not None
+    server.lease["spec"]["leaseTransitions"] = seen
+    standby.leader.step()
+    server.lease["spec"]["leaseTransitions"] = 2
+    for _ in range(20):
+        time.now += 2.0
+        standby.leader.step()
+    assert standby.leader.valid()
+    assert standby.leader.term == term
+
+
 def test_the_time_in_a_lease_is_never_compared_with_ours(server: Leases, time: Time) -> None:
     """A holder whose wall clock is an hour behind is not expired as long as it renews."""
     first = led(server, time)

@@ -197,6 +197,35 @@ def test_one_made_anew_has_no_earlier_spec(server: Server) -> None:
     assert [one.uid for one in found.rejected.values()] == ["anew"]
 
 
+def test_an_api_server_that_is_put_back_from_a_backup(server: Server) -> None:
+    """Its versions begin again below those that were seen: all that it tells would be taken for old, without end."""
+    for name in ("kept", "later"):
+        server.apply(engine_dict(name, "http://127.0.0.1:1"))
+    server.version = 1000
+    server.apply(engine_dict("kept", "http://127.0.0.1:1", state="Disabled"))
+    server.delete("InferenceEngine", "later")
+    server.compare()
+    assert [(one.metadata.name, one.spec.state) for one in server.look().engines] == [("kept", "Disabled")]
+    kept, later = (
+        engine_dict("kept", "http://127.0.0.1:1", state="Draining"),
+        engine_dict("later", "http://127.0.0.1:1"),
+    )
+    for uid, one in (("uid-1", kept), ("uid-2", later)):
+        one["metadata"] |= {"uid": uid, "resourceVersion": "500", "generation": 2}
+    bare = [{"metadata": one["metadata"]} for one in (kept, later)]
+    assert server.store.compare("InferenceEngine", bare, "510").broken
+    assert not server.look().complete
+    server.store.expect(KINDS)
+    server.now += 1.0
+    assert not server.store.compare("InferenceEngine", bare, "511").settled, "what stood there may be another now"
+    for one in (kept, later):
+        server.store.upsert("InferenceEngine", one)
+    assert server.store.compare("InferenceEngine", bare, "512").settled
+    found = server.look()
+    assert [(one.metadata.name, one.spec.state) for one in found.engines] == [("kept", "Draining"), ("later", "Active")]
+    assert found.complete
+
+
 def test_null_means_missing(server: Server) -> None:
     """Case CRD-02: helm renders ``retry:`` with nothing after it.
 
