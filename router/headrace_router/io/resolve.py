@@ -11,10 +11,12 @@ import contextlib
 import socket
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from headrace_api.urls import is_anybodys
 
+RESOLV_CONF: Final = Path("/etc/resolv.conf")
 AT_ONCE: Final = 8
 LIMIT: Final = 5.0
 
@@ -37,7 +39,7 @@ def look_up(host: str) -> Found:
         NotFound, Unresolved: see there.
     """
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(_whole(host), None, type=socket.SOCK_STREAM)
     except socket.gaierror as error:
         none = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
         kind = NotFound if error.errno in none else Unresolved
@@ -48,6 +50,20 @@ def look_up(host: str) -> Found:
     if not usable:
         raise Unresolved(f"{host}: has no address that an engine can have")
     return usable
+
+
+def _whole(host: str) -> str:
+    """A Service's name with the cluster's domain, where the machine's search list tells it: once the Service is gone,
+    a relative name would be looked up in the list's other domains, too, and one may answer for every name."""
+    if not host.endswith(".svc"):
+        return host
+    try:
+        lines = RESOLV_CONF.read_text(errors="replace").splitlines()
+    except OSError:
+        return host
+    search = next((words[1:] for line in reversed(lines) if (words := line.split()) and words[0] == "search"), [])
+    domain = next((each.removeprefix("svc.").rstrip(".") for each in search if each.startswith("svc.")), "")
+    return f"{host}.{domain}." if domain else host
 
 
 class Resolver:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -232,3 +233,32 @@ async def test_a_name_that_is_none_is_another_engines_turn(monkeypatch: pytest.M
             await upstream.send(Address("ns/a", "http://a.b"), UpstreamRequest("POST", "/", [], b""), connect=5.0)
     finally:
         await upstream.close()
+
+
+@pytest.mark.parametrize(
+    ("conf", "host", "asked"),
+    [
+        ("search a.svc.k8s svc.k8s k8s corp.example\noptions ndots:5", "vllm.inf.svc", "vllm.inf.svc.k8s."),
+        ("search old\n# x\nsearch  svc.k8s.\n", "vllm.inf.svc", "vllm.inf.svc.k8s."),
+        ("search svc.k8s", "engine.example", "engine.example"),
+        ("search corp.example", "vllm.inf.svc", "vllm.inf.svc"),
+        ("search\n\n", "vllm.inf.svc", "vllm.inf.svc"),
+        (None, "vllm.inf.svc", "vllm.inf.svc"),
+    ],
+)
+def test_a_services_name_is_asked_for_in_the_clusters_domain_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, conf: str | None, host: str, asked: str
+) -> None:
+    """A wildcard in another domain of the search list must not take over the requests for a Service that is gone."""
+    if conf is not None:
+        (tmp_path / "resolv.conf").write_text(conf)
+    monkeypatch.setattr(resolve, "RESOLV_CONF", tmp_path / "resolv.conf")
+    names: list[str] = []
+
+    def record(name: str, *_: object, **__: object) -> list[object]:
+        names.append(name)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.0.0.7", 0))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", record)
+    assert look_up(host) == ["10.0.0.7"]
+    assert names == [asked]
