@@ -73,6 +73,7 @@ class ClusterStore:
         self._alive_at = self._heard_at = clock()
         self._changes = 1
         self._looked = (0, Resources())
+        self._ports_known: tuple[int, set[ServicePort]] = (0, set())
 
     def expect(self, kinds: Iterable[Kind], named: Iterable[ServicePort] = (), namespaces: Iterable[str] = ()) -> None:
         """Watches begin: of these kinds, in these namespaces (none: all); named: Services of the configuration."""
@@ -206,12 +207,16 @@ class ClusterStore:
         )
 
     def _ports(self) -> set[ServicePort]:
-        """Every port of a Service that an engine or the configuration names."""
+        """Every port of a Service that an engine or the configuration names; asked for several times a second."""
+        changes, known = self._ports_known
+        if changes == self._changes:
+            return known
         found = set(self._named)
         for _, entry in self._resources["InferenceEngine"]:
             if isinstance(entry.resource, InferenceEngine) and entry.resource.spec.endpoints.service is not None:
                 service = entry.resource.spec.endpoints.service
                 found.add(ServicePort(entry.resource.metadata.namespace, service.name, service.port))
+        self._ports_known = (self._changes, found)
         return found
 
     def _located(
