@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from headrace_api.engine import InferenceEngine
-from headrace_api.names import LABEL_INSTALLATION
+from headrace_api.names import LABEL_INSTALLATION, LABEL_MANAGED
 from headrace_api.policy import RoutingPolicy
 from headrace_operator.controller.own_namespaces import OwnNamespaces
-from headrace_operator.kube.client import KubeFault, NotLeading
+from headrace_operator.kube.client import MANAGER, KubeFault, NotLeading
 from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, cluster_publisher
 from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.store.resources import ResourceName, Resources
@@ -108,6 +108,31 @@ def test_one_that_is_silent_for_a_minute_is_followed_and_the_term_begins_anew(ku
     assert (one.claims.taken("inf"), whose(kube)) == (True, "ops-b")
     two.look(10)
     assert two.freed == 1
+
+
+def test_a_lease_that_comes_and_goes_begins_few_terms(kube: FakeKube) -> None:
+    """Whoever may write Leases in one namespace must not have everybody's measurements and memory begin anew."""
+    ours = Installation(kube, "ops-a")
+    ours.look()
+    ours.hold("calm", "inf")
+    forged = {"name": "headrace-heartbeat", "namespace": "inf", "labels": {LABEL_MANAGED: MANAGER}}
+    forged["labels"] |= {LABEL_INSTALLATION: "forged"}  # type: ignore[operator]
+    for number in range(90):
+        kube.remove("leases", LEASE)
+        kube.put("leases", {"metadata": forged, "spec": {"renewTime": str(number)}})
+        ours.look(10)
+        ours.hold("calm", "inf")
+        kube.remove("leases", LEASE)
+        ours.look(10)
+        ours.hold("calm", "inf")
+        if LEASE not in kube.names("leases"):
+            kube.put("leases", {"metadata": forged})
+    assert 1 <= ours.freed <= 5
+    kube.remove("leases", LEASE)
+    for _ in range(400):
+        ours.look(10)
+    assert ours.hold("calm", "inf") == {}
+    assert whose(kube) == "ops-a"
 
 
 def test_a_lease_that_is_gone_frees_at_once(kube: FakeKube) -> None:

@@ -26,6 +26,9 @@ FIELDS: Final = f"metadata.name={HEARTBEAT_LEASE}"
 """By name: the operator's role covers no other Lease."""
 GAP_SECONDS: Final = 3 * RENEW_SECONDS
 """Not having looked for so long, we know nothing of anybody's silence."""
+FREE_SECONDS: Final = (60.0, 3600.0)
+"""From one time that namespaces become free to the next: at first, and at most while that goes on. The term begins anew
+each time, for everybody, and whoever may write one namespace's Leases can have it come and go."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ class Claims:
         self._held: set[str] = set()
         self._wanted: frozenset[str] = frozenset()
         self._rest_until: dict[str, float] = {}
+        self._free_from = -float("inf")
+        self._free_rest = FREE_SECONDS[0]
         self._looked_at: float | None = None
 
     def taken(self, namespace: str) -> bool:
@@ -100,15 +105,28 @@ class Claims:
             now = self._steady()
             anew = self._looked_at is None or now - self._looked_at > GAP_SECONDS
             self._looked_at = now
-            before = self.others()
+            before, stood = self.others(), self._others
             self._others = {name: other for name, lease in found.items() if (other := self._other(name, lease, anew))}
             self._silent = {name for name, one in self._others.items() if now - one.since >= HEARTBEAT_STALE_SECONDS}
             self._held -= self.others().keys()
             freed = {name for name in before if name not in self.others() and name in self._wanted}
+            if freed and not self._may_free(now):
+                self._others |= {name: stood[name] for name in freed}
+                self._silent -= freed
+                freed = set()
         if freed:
             log.info("no other installation serves %s any more", ", ".join(sorted(freed)))
             self._on_freed()
         return frozenset(found.keys() - self.others().keys())
+
+    def _may_free(self, now: float) -> bool:
+        """Whether enough time has passed since namespaces became free last; then it begins anew."""
+        if now < self._free_from:
+            return False
+        goes_on = now - self._free_from < FREE_SECONDS[1]
+        self._free_rest = min(2 * self._free_rest, FREE_SECONDS[1]) if goes_on else FREE_SECONDS[0]
+        self._free_from = now + self._free_rest
+        return True
 
     def hold(self, namespaces: Collection[str]) -> Mapping[str, str]:
         """Claim these, which have policies, and no others; gives those that others serve, and whose they are.
