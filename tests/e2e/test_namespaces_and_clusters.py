@@ -90,6 +90,7 @@ def side_by_side(cluster: Cluster) -> tuple[Installation, Installation]:
         here = "/var/run/secrets/headrace/prometheus"
         source = {"name": "prometheus", "url": "http://127.0.0.1:9", "auth": {"bearerTokenFile": f"{here}/token"}}
         made.install(
+            wait=False,
             watchNamespaces=[f"team-{team}"],
             operator={"secrets": ["prometheus"], "extraArgs": ["--state", "/tmp/state"]},
             config={"metricSources": [source]},
@@ -98,7 +99,8 @@ def side_by_side(cluster: Cluster) -> tuple[Installation, Installation]:
         found.append(made)
     for team, made, frontend in zip(("team-a", "team-b"), found, ("fe-a", "fe-b"), strict=True):
         ready(cluster, team)
-        made.rolled_out(f"headrace-router-{frontend}")
+        for deployment in ("headrace-operator", f"headrace-router-{frontend}"):
+            made.rolled_out(deployment)
     return found[0], found[1]
 
 
@@ -112,15 +114,11 @@ def test_operators_of_one_namespace_each_stand_side_by_side(
         heartbeat = lease(cluster, team)
         assert heartbeat is not None
         assert heartbeat["metadata"]["labels"]["headrace.dev/installation"] == made.namespace
-        measured = f'frontend="{frontend}"'
-
-        def read(made: Installation = made, measured: str = measured) -> bool:
-            page = made.page("headrace-operator", 9100)
-            return any(
-                "router" in line and line.rsplit(" ", 1)[1] != "0.0" for line in page.splitlines() if "reads" in line
-            )
-
-        await_true(read, f"routers of {measured} are read, in the operator's own namespace")
+        read = 'headrace_operator_reads_total{outcome="Read",target="router"}'
+        await_true(
+            lambda made=made, read=read: read in made.page("headrace-operator", 9100),
+            "routers in the operator's own namespace are read",
+        )
         assert not made.can("headrace-operator", "list", "nodes")
         assert not made.can("headrace-operator", "list", "routingpolicies.headrace.dev", "--namespace=default")
         assert "can't be" not in made.logs()
@@ -136,7 +134,9 @@ def test_starts_beside_each_other_sweep_nothing_of_the_other(
     }
     began = now()
     for made in side_by_side:
-        made.restart()
+        made.restart(wait=False)
+    for made in side_by_side:
+        made.rolled_out("headrace-operator")
     for team, frontend in (("team-a", "fe-a"), ("team-b", "fe-b")):
         old = before[team]["identity"]
 

@@ -62,10 +62,11 @@ class Installation:
     def uninstall(self) -> None:
         self.cluster.execute("helm", "uninstall", self.release, f"--namespace={self.namespace}", check=False)
 
-    def restart(self) -> None:
+    def restart(self, *, wait: bool = True) -> None:
         """New pods, which lead in a new term."""
         self.cluster.kubectl("rollout", "restart", f"deployment/{self.name}-operator", f"--namespace={self.namespace}")
-        self.rolled_out(f"{self.name}-operator")
+        if wait:
+            self.rolled_out(f"{self.name}-operator")
 
     def logs(self, component: str = "operator") -> str:
         chosen = f"--selector=app.kubernetes.io/component={component}", f"--namespace={self.namespace}"
