@@ -26,6 +26,8 @@ SERVICES_EVERY: Final = 10.0
 SERVICES_SELDOM: Final = 300.0
 # Engines wait this long for the first list: slices alone mostly tell which port is meant.
 FIRST_SERVICES_WITHIN: Final = 2.0
+# An API server that has just started refuses what it will grant in a moment: what it said before is better than names.
+REFUSED_FOR: Final = 20.0
 
 Object = dict[str, Any]
 
@@ -62,6 +64,8 @@ class NamespaceSlices:
         # (Service, port) that Services were asked for since the last list of slices.
         self._asked: set[tuple[str, int]] = set()
         self._ask_services = asyncio.Event()
+        self._refused_at: float | None = None
+        self._refused_long = False
         self._reflector = Reflector(
             api,
             f"/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices",
@@ -75,8 +79,8 @@ class NamespaceSlices:
 
     @property
     def by_name(self) -> bool:
-        """Whether names must do: the API server won't tell until somebody grants it, or can't and never did."""
-        return self.fault is not None and (self.fault.kind is FaultKind.REFUSED or not self.known)
+        """Whether names must do: the API server never told, or has long refused to and not told since."""
+        return self.fault is not None and (self._refused_long or not self.known)
 
     async def follow(self) -> None:
         """Follow until cancelled."""
@@ -152,6 +156,12 @@ class NamespaceSlices:
     def _told(self, fault: ApiFault | None) -> None:
         before, by_name = self.fault, self.by_name
         self.fault = fault
+        now = asyncio.get_running_loop().time()
+        if fault is None:
+            self._refused_at, self._refused_long = None, False
+        elif fault.kind is FaultKind.REFUSED:
+            self._refused_at = now if self._refused_at is None else self._refused_at
+            self._refused_long = self._refused_long or now - self._refused_at >= REFUSED_FOR
         if fault is not None and before is None:
             log.warning("EndpointSlices of namespace %s can't be watched: %s", self.namespace, fault.reason)
         if fault is None and before is not None:

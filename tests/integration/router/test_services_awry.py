@@ -86,20 +86,33 @@ async def test_started_while_the_api_server_is_away_services_are_found_by_name(
 
 @pytest.mark.usefixtures("by_name")
 async def test_rights_that_turn_out_missing_after_an_outage_lead_to_names(
-    api: FakeApi, token: Path, pod: FakeEngine
+    api: FakeApi, token: Path, pod: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pod's network is often a moment late: unreachable first, forbidden then."""
+    """A server that starts may refuse for a moment: then what it said before stays. Once names stand, an outage is no
+    reason to go back to what slices said long ago."""
     api.put(CONFIGMAPS, config_map(table_bytes(services_table({"a": ("vllm", pod.port, 1)})).decode()))
     api.put(SLICES, slice_of("vllm", "127.0.0.9"))
     async with watching(api, token) as router:
+
+        async def told(code: str) -> None:
+            await until(lambda: code in str(router.services.detail()["watched"]), 60)
+
         await until(lambda: endpoints(router) == ["http://127.0.0.9:8000"])
         api.failing |= {SLICES}
         api.cut(SLICES)
-        await until(lambda: "500" in str(router.services.detail()["watched"]))
+        await told("500")
         api.forbidden |= {SLICES}
         api.failing.clear()
-        await until(lambda: "403" in str(router.services.detail()["watched"]), 60)
-        await until(lambda: endpoints(router) == [pod.url])
+        await told("403")
+        assert endpoints(router) == ["http://127.0.0.9:8000"]
+        monkeypatch.setattr(kube_slices, "REFUSED_FOR", 0.0)
+        await until(lambda: endpoints(router) == [pod.url], 60)
+        api.failing |= {SLICES}
+        api.forbidden.clear()
+        await told("500")
+        assert endpoints(router) == [pod.url]
+        api.failing.clear()
+        await until(lambda: endpoints(router) == ["http://127.0.0.9:8000"], 60)
 
 
 async def test_readiness_does_not_fall_again_for_a_tables_first_service(
