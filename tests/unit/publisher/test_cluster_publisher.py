@@ -19,7 +19,14 @@ from headrace_api.table import Identity
 from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import KubeClient, NotLeading
 from headrace_operator.kube.remote import Access
-from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, access, cluster_publisher, remote
+from headrace_operator.publisher.cluster import (
+    ClusterPublisher,
+    TermBehind,
+    access,
+    cluster_publisher,
+    clusters,
+    remote,
+)
 from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.clusters import Term
 from headrace_operator.publisher.cluster.objects import Spot, table_manifest
@@ -315,6 +322,22 @@ def test_a_heartbeat_outlives_a_cluster_that_is_taken_out_of_the_configuration(
     assert world.here.names("leases") == ["inf/headrace-heartbeat"]
     assert made._clusters.tables.remotes["far"].publish(TABLES, FAR) == ()
     assert "Traceback" not in caplog.text
+
+
+def test_hung_clusters_are_waited_for_together_at_the_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Lease is given back after that, and a pod has thirty seconds to end."""
+    made = world.publisher(clusters={})
+    waited: list[float] = []
+
+    class Hung:
+        def close(self, seconds: float) -> None:
+            waited.append(seconds)
+
+    monkeypatch.setattr(clusters.time, "monotonic", lambda: 1000.0 + sum(waited))
+    made._clusters.tables.remotes = {name: Hung() for name in "abc"}  # type: ignore[misc]
+    made._clusters.close(5.0)
+    assert waited == [5.0, 0.0, 0.0]
+    made._clusters.tables.remotes = {}
 
 
 def test_a_kubeconfig_that_cannot_be_taken_is_told(world: World) -> None:

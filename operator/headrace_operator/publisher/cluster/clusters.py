@@ -157,8 +157,9 @@ class Clusters:
 
     def close(self, seconds: float) -> None:
         """Let other clusters end what they do, for a while; nothing more is begun."""
+        until = time.monotonic() + seconds
         for remote in self.tables.remotes.values():
-            remote.close(seconds)
+            remote.close(max(0.0, until - time.monotonic()))
         for pool in self._pools.values():
             pool.close()
 
