@@ -261,7 +261,11 @@ def test_an_api_server_that_is_away_is_outlived(fleet: Cluster, operators: tuple
     back = time.monotonic()
     patch = {"spec": {"objective": {"moveCost": "150ms"}}}
     fleet.kubectl("patch", "rpol", "chat", "--namespace=inf", "--type=merge", f"--patch={json.dumps(patch)}")
-    await_true(lambda: settled(fleet), "\n".join(one.log()[-3000:] for one in operators))
+    try:
+        await_true(lambda: settled(fleet), "an edit after the outage is seen")
+    finally:
+        for one in operators:
+            sys.stderr.write(f"{one.name}: {one.get('/healthz')}\n{one.log()[-3000:]}\n")
     report("an edit after the outage was seen", time.monotonic() - back)
     for one in operators:
         assert one.process.poll() is None, one.log()
