@@ -154,6 +154,7 @@ class Controller:
         for fault in self._publisher.faults:
             log.warning("%s; left alone", fault)
         stamped = await self._stamped(stop)
+        self._moved_on()
         # What fails here fails in the first round too, which tells it.
         with contextlib.suppress(Exception):
             await self._wait_for_readings(stamped, stop)
@@ -184,6 +185,7 @@ class Controller:
 
     async def _all_read(self) -> bool:
         """Whether everything that is to be read has been, so that a restart knows what the last start knew."""
+        self._moved_on()
         samples = await self._source.read()
         signals, _, _ = await asyncio.to_thread(self._take, samples, self._publisher.tables.tables())
         return all_fresh(signals.states, {entry.frontend for entry in self._config.routers})

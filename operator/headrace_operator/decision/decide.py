@@ -82,6 +82,7 @@ class _Round(NamedTuple):
     real: tuple[tuple[str, str], ...]
     taken: Mapping[tuple[str, str], str]
     barred: Collection[tuple[str, str]]
+    reliefs: dict[tuple[str, ...], Relief | None]
     why: PutBack | None = None
 
     def of(self, result: ComponentResult, part: Snapshot, published: Cutter | None) -> _Round:
@@ -158,6 +159,7 @@ def decide(
         tuple(sorted({key_of(table) for table in tables})),
         taken_names(held),
         barred,
+        {},
     )
     policies = {policy.id: policy for policy in held.policies}
     tables_of = _by_policy(standing)
@@ -296,7 +298,13 @@ def _emptied(current: _Round, policy: PolicyState, lost: tuple[str, ...]) -> boo
 
 
 def _relief(current: _Round, book: Book) -> Relief | None:
-    """Where one more replica helps most, asked only while something is refused."""
+    """Where one more replica helps most, asked only while something is refused, and once a component."""
+    if book.result.policies not in current.reliefs:
+        current.reliefs[book.result.policies] = _best_replica(current, book)
+    return current.reliefs[book.result.policies]
+
+
+def _best_replica(current: _Round, book: Book) -> Relief | None:
     refused = any(book.shed(source) > 0 for source in book.sources if source in book.routes)
     if not refused or not book.priced:
         return None
