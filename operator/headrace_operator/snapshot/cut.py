@@ -85,7 +85,8 @@ class Cutter:
             network=_those(self._network, policies),
             previous=_those(self._previous, policies),
             savings=_those(self._savings, policies),
-            states=tuple(state for state, named in self._states if not named.isdisjoint(ids)),
+            # A metric source is nobody's in particular; those whose engines it knows pick it out.
+            states=tuple(state for state, named in self._states if not named or not named.isdisjoint(ids)),
             notes=tuple(note for note, named in self._notes if not named.isdisjoint(ids)),
         )
 

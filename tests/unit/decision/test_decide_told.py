@@ -76,6 +76,14 @@ def test_the_condition_follows_the_rungs_and_nothing_else() -> None:
     assert quiet(ticks.tick(three(), [one()], awaited("Unknown", read=True, b="Widened"), after=5.0))
 
 
+def test_a_metric_source_concerns_the_policies_whose_engines_it_knows() -> None:
+    """People see that Prometheus is away, and not only that all engines are."""
+    ticks = Ticks()
+    away = [("engine ns/a from prom", "Held"), ("metric source prom", "Held"), ("metric source other", "Unknown")]
+    ticks.tick(three(), [one()], Signals(states=tuple(SignalStatus(name=name, state=rung) for name, rung in away)))
+    assert ticks.statuses["ns/p"].signals == ("engine ns/a from prom: Held", "metric source prom: Held")
+
+
 def test_a_clock_set_back_hides_no_stale_signal() -> None:
     ticks = Ticks()
     ticks.tick(three(), [one()], awaited(since="2026-11-29T15:00:00Z"))

@@ -202,6 +202,10 @@ def engines_of(policy: str, book: Book) -> frozenset[str]:
 
 
 def concerned(policy: PolicyState, book: Book, states: Sequence[SignalStatus]) -> list[SignalStatus]:
-    """Signals that name the policy or one of the engines it may use."""
+    """Signals that name the policy or one of the engines it may use, and the metric sources of those engines."""
     names = {policy.id, *engines_of(policy.id, book)}
-    return [state for state in states if names & set(state.name.split())]
+    mine = [state for state in states if names & set(state.name.split())]
+    sources = {
+        f"metric source {source}" for state in mine for _, found, source in [state.name.rpartition(" from ")] if found
+    }
+    return [*(state for state in states if state.name in sources), *mine]
