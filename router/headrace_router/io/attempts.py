@@ -99,9 +99,9 @@ class Attempts:
                 picked.release()
                 self._waiting.wake()
             self._pick = None
-            following = self._next(result)
-            if following is None:
-                return self._take_kept() or result.refusal
+            following = await self._next(result)
+            if not isinstance(following, Pick):
+                return self._take_kept() or following
             picked = following
 
     def forget_body(self) -> None:
@@ -118,13 +118,19 @@ class Attempts:
     async def _first_pick(self) -> Pick | facts.Refusal:
         picked = self._selector.pick(self._request, self._exchange.loop.time())
         if isinstance(picked, facts.Refusal) and picked.queue:
-            with self._exchange.watch:
-                asked = self._asked
-                return await self._waiting.wait(asked.policy, asked.priority.value, self._request, picked)
+            return await self._wait(picked)
         return picked
 
-    def _next(self, failed: Failed) -> Pick | None:
-        """Another pick, if rules and budget allow one and an engine is left."""
+    async def _wait(self, full: facts.Refusal) -> Pick | facts.Refusal:
+        asked = self._asked
+        with self._exchange.watch:
+            return await self._waiting.wait(asked.policy, asked.priority.value, self._request, full)
+
+    async def _next(self, failed: Failed) -> Pick | Refusal:
+        """Another pick if rules and budget allow one and an engine is left, else what to tell the client.
+
+        A request that no engine can have accepted waits for a full one as it would have at first.
+        """
         asked, account = self._asked, self._exchange.account
         now = self._exchange.loop.time()
         verdict = decide_retry(
@@ -137,11 +143,16 @@ class Attempts:
         )
         if verdict is Retry.NO:
             account.again("refused")
-            return None
+            return failed.refusal
         picked = self._selector.pick(self._request, now)
+        if isinstance(picked, facts.Refusal) and picked.queue and failed.repick:
+            picked = await self._wait(picked)
         if isinstance(picked, facts.Refusal):
             account.again("none_left")
-            return None
+            if not (picked.queue and failed.repick):
+                return failed.refusal
+            account.shed(picked.code)
+            return not_picked(picked)
         account.again("repick" if verdict is Retry.REPICK else "retry")
         return picked
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace_api.table import TableEjection, TableLimits, TableRetry, TableTimeouts
+from headrace_api.table import TableEjection, TableLimits, TableQueue, TableRetry, TableTimeouts
 from headrace_router.io.headers import MAX_HOPS
 from support.fake_engine import Exchange, FakeEngine, answers, says
 from support.raw_client import RawClient, ask, post
@@ -120,6 +120,33 @@ async def test_connects_that_fail_are_picked_anew_without_budget(tmp_path: Path,
             attempts = [(await ask(router.address, post(ASK))).header("x-headrace-attempts") for _ in range(10)]
             assert attempts[-1] == "1"
             assert await metric(router.admin_address, "headrace_ejected_endpoints", engine="inference/a") == 1
+            assert in_flight(router) == 0
+
+
+async def test_a_request_that_no_engine_saw_waits_for_a_full_one(tmp_path: Path, unused_port: int) -> None:
+    """A pod's death fills the others for a moment: what could not connect to it queues as a first pick would."""
+    release = asyncio.Event()
+
+    async def slow(exchange: Exchange) -> None:
+        await release.wait()
+        await answers(exchange)
+
+    async with FakeEngine(slow) as busy:
+        engines = {
+            "gone": EngineAt((f"http://127.0.0.1:{unused_port}",), weight=9999),
+            "busy": EngineAt((busy.url,), weight=1, limit=1),
+        }
+        table = routing_table(engines, queue=TableQueue(max=1, deadline=30.0))
+        async with router_in_loop(tmp_path / "t", table) as router:
+            holder = asyncio.create_task(ask(router.address, post(ASK), 60))
+            await busy.until(lambda: len(busy.requests) == 1)
+            queue = router.selector.view.policies[0].queue
+            waiter = asyncio.create_task(ask(router.address, post(ASK), 60))
+            await until(lambda: len(queue) == 1)
+            refused = await ask(router.address, post(ASK), 60)
+            assert (refused.status, refused.code) == (429, "saturated")
+            release.set()
+            assert [(await task).status for task in (holder, waiter)] == [200, 200]
             assert in_flight(router) == 0
 
 
