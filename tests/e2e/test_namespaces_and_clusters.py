@@ -240,35 +240,6 @@ def record(what: str, number: float) -> None:
     print(f"{what}: {number:.1f}")  # noqa: T201  for whoever measures with -s
 
 
-RECORDS = "import pathlib; [print(one.read_text()) for one in pathlib.Path('/tmp/state').rglob('*') if one.is_file()]"
-
-
-def test_the_canary_appears_nowhere(cluster: Cluster, side_by_side: tuple[Installation, Installation]) -> None:
-    """Group secrets: of tenants' namespaces, and of what is mounted; the planted ones are there to be found."""
-    seen = {}
-    kinds = ["rpol,ieng,configmaps,events,leases,endpointslices,services,deployments", "--all-namespaces"]
-    seen["objects"] = cluster.kubectl("get", *kinds, "--output=yaml").stdout
-    for made, frontend in zip(side_by_side, ("fe-a", "fe-b"), strict=True):
-        seen[f"{made.namespace} operator log"] = made.logs()
-        seen[f"{made.namespace} router log"] = made.logs("router")
-        seen[f"{made.namespace} operator pages"] = made.page("headrace-operator", 9100) + made.page(
-            "headrace-operator", 9100, "/readyz"
-        )
-        seen[f"{made.namespace} records"] = made.inside("headrace-operator", RECORDS)
-        router = f"headrace-router-{frontend}"
-        seen[f"{made.namespace} router pages"] = made.page(router, 9090) + made.page(router, 9090, "/readyz")
-        for account in ("headrace-operator", router):
-            for verb in ("get", "list", "watch", "create", "update", "patch", "delete"):
-                for where in ("team-a", "team-b", made.namespace, "default", "kube-system"):
-                    assert not made.can(account, verb, "secrets", f"--namespace={where}"), (account, verb, where)
-    planted = cluster.kubectl("get", "secrets", "--all-namespaces", "--output=yaml").stdout
-    forms = (CANARY, base64.b64encode(CANARY.encode()).decode())
-    assert any(form in planted for form in forms)
-    assert all(seen.values())
-    assert [name for name, text in seen.items() for form in forms if form in text] == []
-    assert "team-a/chat" in seen["ops-a operator log"]
-
-
 def odd_service(name: str, **spec: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "team-a"}, "spec": spec}
 
@@ -286,20 +257,11 @@ def test_what_tenants_name_that_is_not_theirs_or_not_there(
     for name, service in odd.items():
         engine["metadata"] |= {"name": name, "labels": {"tier": name}}
         engine["spec"]["endpoints"] = {"service": {"name": service, "port": 8000}}
+        engine["spec"]["metrics"] = {"source": "prometheus"}  # with its token, where nobody answers
         policy["metadata"]["name"] = name
         policy["spec"]["engineSelector"] = {"matchLabels": {"tier": name}}
         policy["spec"]["frontends"][0]["name"] = f"fe-{name}"
         apply(cluster, [engine, policy])
-    policy["metadata"]["name"] = "grabbing"
-    policy["spec"]["engineSelector"] = {"matchLabels": {"tier": "prod"}}
-    policy["spec"]["frontends"][0] |= {"name": "fe-grabbing", "publish": {"configMap": "kube-root-ca.crt"}}
-    apply(cluster, [policy])
-
-    def published(name: str) -> dict[str, str]:
-        return condition(cluster, "rpol", "team-a", name, "Published")
-
-    await_true(lambda: published("grabbing")["reason"] == "ConfigMapNotOurs", "whose it is is said")
-    assert "kube-root-ca.crt" in published("grabbing")["message"]
     for name in odd:
         await_true(lambda name=name: status(cluster, "ieng", "team-a", name).get("conditions"), f"{name} has a status")
         assert condition(cluster, "ieng", "team-a", name, "Available")["status"] != "True"
@@ -307,8 +269,6 @@ def test_what_tenants_name_that_is_not_theirs_or_not_there(
             lambda name=name: condition(cluster, "rpol", "team-a", name, "Ready")["status"] == "False",
             f"{name}: nobody to send to",
         )
-    after = cluster.get("configmap", "kube-root-ca.crt", "--namespace=team-a")
-    assert after == before
     # A Service without a selector has the endpoints that somebody gives it.
     pod = cluster.get("pods", "--namespace=team-a", f"--selector=app.kubernetes.io/instance={ENGINE}")["items"][0]
     slices = {
@@ -321,9 +281,53 @@ def test_what_tenants_name_that_is_not_theirs_or_not_there(
     }
     apply(cluster, [slices])
     await_true(lambda: condition(cluster, "rpol", "team-a", "bare", "Ready")["status"] == "True", "bare has endpoints")
+    policy["metadata"]["name"] = "grabbing"
+    policy["spec"]["engineSelector"] = {"matchLabels": {"tier": "bare"}}
+    policy["spec"]["frontends"][0] |= {"name": "fe-grabbing", "publish": {"configMap": "kube-root-ca.crt"}}
+    apply(cluster, [policy])
+
+    def published(name: str) -> dict[str, str]:
+        return condition(cluster, "rpol", "team-a", name, "Published")
+
+    await_true(lambda: published("grabbing")["reason"] == "ConfigMapNotOurs", "whose it is is said")
+    assert "kube-root-ca.crt" in published("grabbing")["message"]
+    after = cluster.get("configmap", "kube-root-ca.crt", "--namespace=team-a")
+    assert after == before
     assert table(cluster, "team-a", TABLE)["identity"] == stood
     cluster.kubectl("delete", "rpol,ieng", *odd, "grabbing", "--namespace=team-a", "--ignore-not-found")
     cluster.kubectl("delete", "service", "outside", "bare", "--namespace=team-a")
+
+
+RECORDS = "import pathlib; [print(one.read_text()) for one in pathlib.Path('/tmp/state').rglob('*') if one.is_file()]"
+
+
+def test_the_canary_appears_nowhere(cluster: Cluster, side_by_side: tuple[Installation, Installation]) -> None:
+    """Group secrets: of tenants' namespaces, and of what is mounted; the planted ones are there to be found."""
+    seen = {}
+    kinds = ["rpol,ieng,configmaps,events,leases,endpointslices,services,deployments", "--all-namespaces"]
+    seen["objects"] = cluster.kubectl("get", *kinds, "--output=yaml").stdout
+    for made, team, frontend in zip(side_by_side, ("team-a", "team-b"), ("fe-a", "fe-b"), strict=True):
+        seen[f"{made.namespace} operator log"] = made.logs()
+        seen[f"{made.namespace} router log"] = made.logs("router")
+        seen[f"{made.namespace} operator pages"] = made.page("headrace-operator", 9100) + made.page(
+            "headrace-operator", 9100, "/readyz"
+        )
+        seen[f"{made.namespace} records"] = made.inside("headrace-operator", RECORDS)
+        router = f"headrace-router-{frontend}"
+        seen[f"{made.namespace} router pages"] = made.page(router, 9090) + made.page(router, 9090, "/readyz")
+        for account in ("headrace-operator", router):
+            for where in (made.namespace, "team-a", "team-b", "kube-system"):
+                rights = made.rights(account, where)
+                reads_tables = where == team or (where, account) == (made.namespace, "headrace-operator")
+                assert ("configmaps" in rights) == reads_tables, (account, where)
+                assert {"secrets", "*", "*.*"}.isdisjoint(rights), (account, where)
+    planted = cluster.kubectl("get", "secrets", "--all-namespaces", "--output=yaml").stdout
+    forms = (CANARY, base64.b64encode(CANARY.encode()).decode())
+    assert any(form in planted for form in forms)
+    # Routers log nothing when nothing is wrong, and what was published before a pod's start is in no record of its.
+    assert [one for one, text in seen.items() if not text and one != "ops-b records" and "router log" not in one] == []
+    assert [name for name, text in seen.items() for form in forms if form in text] == []
+    assert "prometheus" in seen["ops-a operator log"], "the token was used"
 
 
 def test_a_namespace_goes_with_all_that_is_in_it_and_comes_again(

@@ -89,6 +89,12 @@ class Installation:
         done = self.cluster.kubectl("auth", "can-i", verb, resource, who, *where, check=False)
         return done.stdout.strip() == "yes"
 
+    def rights(self, account: str, namespace: str) -> set[str]:
+        """The resources that a service account of this installation may do anything to there, by the API server."""
+        who = f"--as=system:serviceaccount:{self.namespace}:{account}"
+        listed = self.cluster.kubectl("auth", "can-i", "--list", who, f"--namespace={namespace}", "--no-headers").stdout
+        return {line.split()[0] for line in listed.splitlines() if line and not line.startswith(" ")}
+
     def writes(self, since: str = "") -> list[tuple[str, str, str, int]]:
         """(verb, namespace, "resource/name", code) of what its operator wrote, its leader's Lease apart."""
         found = []
