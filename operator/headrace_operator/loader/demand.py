@@ -24,7 +24,6 @@ from headrace_operator.estimators.staleness import (
     thresholds,
 )
 from headrace_operator.loader.classes import ClassCounts
-from headrace_operator.loader.pools import Reach
 from headrace_operator.loader.source import DemandKey, RouterCounts, RouterTarget, TargetSample
 from headrace_operator.snapshot.signals import DemandSignal, Reading, Share
 
@@ -207,19 +206,6 @@ class DemandTrackers:
         if not counts:
             return None
         return {name: True for ejected in counts for name, number in ejected.items() if number > 0}
-
-    def reach(self) -> dict[str, Reach]:
-        """What routers say of engines' endpoints: the most that one can use, and the age of the oldest word on it."""
-        found: dict[str, Reach] = {}
-        for frontend in self._frontends.values():
-            for router in frontend.routers.values():
-                if router.last is None:
-                    continue
-                at, counts = router.last
-                for engine, number in counts.endpoints.items():
-                    known = found.get(engine, Reach(at, 0.0))
-                    found[engine] = Reach(min(at, known.at), max(number, known.endpoints))
-        return found
 
     def sent_rates(self, frontends: Collection[str], now: float) -> Mapping[str, float] | None:
         """Requests/s that these front-ends' routers sent to each engine over the last minutes (absent: none).

@@ -14,7 +14,7 @@ from headrace_operator.estimators import staleness
 from headrace_operator.estimators.liveness import Liveness, Outcome, engine_alive
 from headrace_operator.estimators.penalty import Measured, Penalty
 from headrace_operator.estimators.replica import ReplicaWindow
-from headrace_operator.loader.pools import Key, Loss, Reach
+from headrace_operator.loader.pools import Key, Loss
 
 
 @dataclass(slots=True)
@@ -77,19 +77,18 @@ def seems_dead(name: str, engine: Engine, ejected: Mapping[str, bool]) -> bool:
     return engine_alive([replica.live for replica in replicas]) is False
 
 
-def agrees(engine: Engine, loss: Loss, now: float, ejected: Mapping[str, bool], reach: Mapping[str, Reach]) -> bool:
-    """Whether somebody else saw that the endpoint is lost: its page, its metric source, or the routers."""
+def agrees(engine: Engine, loss: Loss, now: float, ejected: Mapping[str, bool]) -> bool:
+    """Whether somebody else saw that the endpoint is lost: its page, its metric source, or the routers' connects.
+
+    How many addresses routers know is no second word: they read the same EndpointSlices.
+    """
     replica = engine.replicas.get(loss.key)
-    routers = reach.get(loss.engine)
     if replica is not None and replica.tried[0] > loss.since and replica.tried[1] not in ("Read", "Answered"):
-        return True
-    if routers is not None and routers.at > loss.since and routers.endpoints <= loss.left:
         return True
     if ejected.get(loss.engine, False):
         return True
-    # Where nobody else looks at all, the one word counts once it has stood for as long as signals are believed.
-    alone = routers is None and (replica is None or replica.tried[1] is None)
-    return alone and now - loss.since >= engine.limits.degrade
+    # One word counts once it has stood for as long as signals are believed: routers use what the Service lists.
+    return now - loss.since >= engine.limits.degrade
 
 
 def ready_behind_urls(engine: Engine) -> tuple[float, bool]:

@@ -26,7 +26,7 @@ from headrace_operator.estimators.replica import EngineFigures, PageReading, Rep
 from headrace_operator.loader.engine_penalties import PenaltyRound
 from headrace_operator.loader.engine_state import Engine, Replica, agrees, ready_behind_urls, seems_dead
 from headrace_operator.loader.expectation import measured, reference_rate
-from headrace_operator.loader.pools import Reach, ServicePools, key_of
+from headrace_operator.loader.pools import ServicePools, key_of
 from headrace_operator.loader.source import EngineTarget, TargetSample
 from headrace_operator.loader.targets import Services, service_key
 from headrace_operator.loader.trims import TrimTrackers
@@ -191,16 +191,15 @@ class EngineTrackers:
         now: float,
         ejected: Mapping[str, bool] | None,
         sent: Mapping[str, float] | None = None,
-        reach: Mapping[str, Reach] | None = None,
         away: Collection[str] = (),
     ) -> dict[str, EngineView]:
         """All engines at ``now``. ejected: which engines routers can't connect to; None when no router was read.
 
-        sent: requests/s that our routers sent to each engine; None when that is not wholly known. reach: what routers
-        say they know of each engine's endpoints. away: metric sources that don't answer.
+        sent: requests/s that our routers sent to each engine; None when that is not wholly known. away: metric sources
+        that don't answer.
         """
         self._settle_deaths(ejected)
-        self.pools.settle(now, lambda loss: agrees(self._engines[loss.engine], loss, now, ejected or {}, reach or {}))
+        self.pools.settle(now, lambda loss: agrees(self._engines[loss.engine], loss, now, ejected or {}))
         figures = {name: combine(self._windows(name, engine)) for name, engine in self._engines.items()}
         intervals = self._intervals(figures)
         rungs: dict[str, staleness.Rung] = {}

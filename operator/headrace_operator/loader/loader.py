@@ -164,7 +164,7 @@ class Loader:
     def _engine_views(self, steady: float, away: Mapping[str, SourceView]) -> dict[str, EngineView]:
         """All engines; of those whose metric source is away, or not there, it is that which is wrong with them."""
         sent = self._demand.sent_rates(self._frontends, steady)
-        views = self._engines.views(steady, self._demand.ejected(), sent, self._demand.reach(), away)
+        views = self._engines.views(steady, self._demand.ejected(), sent, away)
 
         def explained(name: str, view: EngineView) -> EngineView:
             if name in self._misnamed:

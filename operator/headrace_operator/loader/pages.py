@@ -17,7 +17,6 @@ from headrace_api.names import (
     METRIC_CLIENT_RETRIES,
     METRIC_EJECTED,
     METRIC_ENDED,
-    METRIC_ENDPOINTS,
     METRIC_OFFERED,
     METRIC_OFFERED_INPUT_TOKENS,
     METRIC_OFFERED_OUTPUT_TOKENS,
@@ -167,7 +166,7 @@ _ROUTER: Final = {
 }
 _USAGE: Final = (METRIC_USAGE_BYTES, METRIC_USAGE_TOKENS)
 _LENGTHS: Final = f"{METRIC_PROMPT_TOKENS}_bucket"
-_BY_ENGINE: Final = (METRIC_REQUESTS, METRIC_EJECTED, METRIC_ENDPOINTS, METRIC_ROUND_TRIP, METRIC_ROUND_TRIP_SAMPLES)
+_BY_ENGINE: Final = (METRIC_REQUESTS, METRIC_EJECTED, METRIC_ROUND_TRIP, METRIC_ROUND_TRIP_SAMPLES)
 ROUTER_SAMPLES: Final = frozenset({*_ROUTER, *_USAGE, *_BY_ENGINE, _LENGTHS})
 
 
@@ -210,7 +209,6 @@ def router_counts(
             engine: (trip, by_engine[METRIC_ROUND_TRIP_SAMPLES].get(engine, 0.0))
             for engine, trip in by_engine[METRIC_ROUND_TRIP].items()
         },
-        endpoints=by_engine[METRIC_ENDPOINTS],
     ), problem
 
 

@@ -2,7 +2,7 @@
 
 On the engine-signal path; no I/O, no clocks. Ready endpoints are the replicas; a Service that was never listed is
 unknown. What is lost counts as agreed when the pod was being deleted (somebody's word), when the endpoint's own page or
-its metric source says so, or when the routers do; the decision holds a mass loss that nobody agrees with.
+its metric source says so, or when routers can not connect; the decision holds a mass loss that nobody agrees with.
 """
 
 from __future__ import annotations
@@ -18,19 +18,11 @@ Key = tuple[str, str]
 
 
 class Loss(NamedTuple):
-    """An endpoint that was ready and is not: whose, which, since when (steady seconds), how many are ready now."""
+    """An endpoint that was ready and is not: whose, which, since when (steady seconds)."""
 
     engine: str
     key: Key
     since: float
-    left: int
-
-
-class Reach(NamedTuple):
-    """What routers know of an engine's endpoints: the most that one can use, and when the oldest of them said so."""
-
-    at: float
-    endpoints: float
 
 
 @dataclass(slots=True)
@@ -88,7 +80,7 @@ class ServicePools:
         for name, pool in self._pools.items():
             for key in list(pool.lost):
                 since = pool.since.setdefault(key, now)
-                if agrees(Loss(name, key, since, len(pool.ready))):
+                if agrees(Loss(name, key, since)):
                     del pool.lost[key], pool.since[key]
 
     def agreed(self, engine: str) -> bool:

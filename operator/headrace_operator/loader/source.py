@@ -83,7 +83,7 @@ class RouterCounts:
 
     usage_bytes, usage_tokens: by model, body bytes and input tokens of answers that stated their usage. lengths:
     requests offered with at most so many input tokens. round_trips: by engine, seconds and of how many connects they
-    are the median. endpoints: by engine, addresses that the router knows and can use; None where it does not say.
+    are the median.
     """
 
     offered: Mapping[DemandKey, float] = field(default_factory=dict)
@@ -97,7 +97,6 @@ class RouterCounts:
     usage_tokens: Mapping[str, float] = field(default_factory=dict)
     lengths: Mapping[LengthKey, float] = field(default_factory=dict)
     round_trips: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    endpoints: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,4 +70,3 @@ def test_as_a_page_says_it() -> None:
     counts, problem = router_page(page, "fe")
     assert problem == ""
     assert counts.round_trips == {"inf/a": (0.012, 5.0)}
-    assert counts.endpoints == {"inf/a": 3.0}
