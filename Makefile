@@ -40,6 +40,7 @@ lint: dev
 
 types: dev
 	$(BIN)/mypy
+	MYPYPATH=hack/cluster $(BIN)/mypy --strict --no-namespace-packages --no-explicit-package-bases hack/cluster/*.py
 
 layers: dev
 	$(BIN)/lint-imports --no-logo

@@ -24,11 +24,12 @@ from headrace_operator.cli.cluster_access import namespace_of
 from headrace_operator.cli.process import address_of, end_on_signals
 from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.leader import Leader, Timing, steady_seconds
-from headrace_operator.controller.loop import Controller, first_of
+from headrace_operator.controller.loop import Controller
 from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.own_namespaces import OwnNamespaces
 from headrace_operator.controller.serve import served
 from headrace_operator.controller.takeover import taken_over
+from headrace_operator.controller.waits import first_of
 from headrace_operator.handlers.following import Follower
 from headrace_operator.kube.client import TIMEOUT, KubeClient, KubeFault, NotLeading, connect
 from headrace_operator.loader.config import OperatorConfig

@@ -22,6 +22,7 @@ from headrace_api.units import seconds
 from headrace_operator.controller.clock import Clock
 from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.takeover import Restored, all_fresh, shedding_policies
+from headrace_operator.controller.waits import first_of
 from headrace_operator.decision.decide import Decision, decide
 from headrace_operator.decision.warm import WarmModels
 from headrace_operator.kube.client import KubeFault, NotLeading
@@ -391,14 +392,3 @@ class Controller:
 
 def _policies_of(tables: Iterable[RoutingTable]) -> set[str]:
     return {f"{table.policy_namespace}/{table.policy}" for table in tables}
-
-
-async def first_of(timeout_seconds: float | None, *events: asyncio.Event) -> None:
-    """Wait until one of the events is set, or the time (if any) is over."""
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()
-        await asyncio.gather(*waits, return_exceptions=True)
