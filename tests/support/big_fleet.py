@@ -29,7 +29,7 @@ class BigFleet:
     engines_a_model: int = 100
     host: str = "172.18.0.1"
     first_port: int = 20000
-    rate: float = 40.0  # declared requests/s of a front-end
+    rate: float = 30.0  # declared requests/s of a front-end
 
     @property
     def engines(self) -> int:
