@@ -145,14 +145,12 @@ def weights_of(table: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-class TableWatch(AbstractContextManager["TableWatch"]):
-    """Tables by front-end and revision, as the API server told them to a watch."""
+class Watch(AbstractContextManager["Watch"]):
+    """Every state of some objects, as the API server told them to a watch while the ``with`` statement lasts."""
 
-    def __init__(self, cluster: Cluster, policy: str) -> None:
-        watching = [
-            *("get", "configmaps", "--watch", "--output=json", f"--namespace={INFERENCE}"),
-            f"--selector=headrace.dev/policy={policy}",
-        ]
+    def __init__(self, cluster: Cluster, *what: str) -> None:
+        """what: as after ``kubectl get``."""
+        watching = ("get", *what, "--watch", "--output=json", f"--namespace={INFERENCE}")
         self._command = cluster_command(cluster.name, "exec", "kubectl", *watching)
 
     def __enter__(self) -> Self:
@@ -165,19 +163,33 @@ class TableWatch(AbstractContextManager["TableWatch"]):
         self._process.wait()
         self._told.close()
 
-    def tables(self) -> dict[str, dict[int, dict[str, Any]]]:
-        """Front-end -> revision -> table."""
+    def objects(self) -> list[dict[str, Any]]:
+        """All that was told so far, oldest first."""
         self._told.seek(0)
         rest, decoder = self._told.read().lstrip(), json.JSONDecoder()
-        found: dict[str, dict[int, dict[str, Any]]] = {}
+        found = []
         while rest:
             try:
-                configmap, end = decoder.raw_decode(rest)
+                one, end = decoder.raw_decode(rest)
             except json.JSONDecodeError:
                 break  # just being written
+            found.append(one)
+            rest = rest[end:].lstrip()
+        return found
+
+
+class TableWatch(Watch):
+    """Tables by front-end and revision."""
+
+    def __init__(self, cluster: Cluster, policy: str) -> None:
+        super().__init__(cluster, "configmaps", f"--selector=headrace.dev/policy={policy}")
+
+    def tables(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """Front-end -> revision -> table."""
+        found: dict[str, dict[int, dict[str, Any]]] = {}
+        for configmap in self.objects():
             table = json.loads(configmap["data"]["table.json"])
             found.setdefault(table["frontend"], {})[table["identity"]["revision"]] = table
-            rest = rest[end:].lstrip()
         return found
 
 
