@@ -17,7 +17,7 @@ from headrace_operator.kube.pool import Pool
 from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.events import EXPIRY_SECONDS, ClusterEvents
 from headrace_operator.publisher.cluster.heartbeats import ClusterHeartbeat, NamespaceBeats
-from headrace_operator.publisher.cluster.statuses import MANY, ClusterStatuses, read_statuses
+from headrace_operator.publisher.cluster.statuses import FLUSH_SECONDS, MANY, PORTION, ClusterStatuses, read_statuses
 from headrace_operator.publisher.cluster.target import TableTarget
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.notes import EventNote
@@ -87,6 +87,16 @@ def test_what_stands_is_not_written_again_after_a_takeover(
     again.set(policy_of(), 1, numbered(1))
     assert again.flush(0.0) == 0
     assert kube.writes() == []
+
+
+def test_many_statuses_wait_for_the_next_round(kube: FakeKube, pool: Pool) -> None:
+    """A thousand statuses are not waited for: the round goes on after a while, and tables with it."""
+    client, clock = kube.client(), iter([0.0, 1.0, 1.0 + FLUSH_SECONDS, 100.0, 100.0, 100.0, 100.0])
+    many = ClusterStatuses(client, pool, read_statuses(client, ()), Complaints(), clock=lambda: next(clock))
+    for number in range(PORTION + 3):
+        chat(kube, f"p{number}", f"uid-{number}")
+        many.set(policy_of(f"p{number}", uid=f"uid-{number}"), 1, numbered(1))
+    assert (many.flush(0.0), many.flush(1.0), many.flush(2.0)) == (PORTION, 3, 0)
 
 
 def test_an_edit_in_between_is_read_again(kube: FakeKube, statuses: ClusterStatuses) -> None:

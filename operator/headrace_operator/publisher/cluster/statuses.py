@@ -104,6 +104,7 @@ class ClusterStatuses:
             and wanted.status != self._refused.get(key)
             and (all_of_them or steady - self._times.get(key, -float("inf")) >= QUIET_SECONDS)
         ]
+        due.sort(key=lambda key: key.kind != "RoutingPolicy")  # what people wait for is a policy's Ready
         self._learn_versions(due)
         written, until = 0, self._clock() + FLUSH_SECONDS
         while due and (all_of_them or self._clock() < until):
