@@ -266,7 +266,8 @@ class Follower:
     def _told_by_watch(self, kind: str, change: str | None, item: Mapping[str, Any]) -> None:
         known: Any = kind
         changed = self._store.delete(known, item) if change == "DELETED" else self._store.upsert(known, item)
-        if changed:
+        # Whoever begins to name a Service is decided on when that was read, which wakes the loop.
+        if changed and not self._store.unread():
             self._wake()
 
     def _paths(self, kind: Kind) -> list[str]:

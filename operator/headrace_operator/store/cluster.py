@@ -29,6 +29,8 @@ from headrace_operator.store.topology import NodePlace, located, node_place
 Kind = Literal["InferenceEngine", "RoutingPolicy", "EndpointSlice", "Service", "Node"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 Json = Mapping[str, Any]
+SERVICE_SECONDS: Final = 1.0
+"""How long news waits for Services that are named in it; one that can't be read stops nobody for longer."""
 
 
 class ServicePort(msgspec.Struct, frozen=True, order=True):
@@ -72,6 +74,7 @@ class ClusterStore:
         self._namespaces: frozenset[str] = frozenset()
         self._alive_at = self._heard_at = clock()
         self._changes = 1
+        self._unread_since: float | None = None
         self._looked = (0, Resources())
         self._ports_known: tuple[int, set[ServicePort]] = (0, set())
 
@@ -166,13 +169,25 @@ class ClusterStore:
             self._noted(self._backing.give(service, found, slices))
 
     def look(self, *, thorough: bool) -> Resources:  # noqa: ARG002  the directory's stores compare contents
-        """The resources now; the same object while nothing changed."""
+        """The resources now; the same object while nothing changed, or what changed waits for a Service to be read."""
         with self._lock:
             changes, known = self._looked
-            if changes != self._changes:
+            if changes != self._changes and not (changes and self._waits()):
                 known = self._composed()
                 self._looked = (self._changes, known)
             return known
+
+    def _waits(self) -> bool:
+        """Whether somebody just began to name a Service: who is behind it is read at once, and decided on then.
+
+        Else an engine's first table would be made of the replicas that it might have.
+        """
+        if not self.unread():
+            self._unread_since = None
+            return False
+        if self._unread_since is None:
+            self._unread_since = self._clock()
+        return self._clock() - self._unread_since < SERVICE_SECONDS
 
     def _composed(self) -> Resources:
         entries = {

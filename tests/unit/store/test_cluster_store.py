@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace_api.endpoint_slices import SERVICE_LABEL
-from headrace_operator.store.cluster import ClusterStore, Kind, ServicePort
+from headrace_operator.store.cluster import SERVICE_SECONDS, ClusterStore, Kind, ServicePort
 from headrace_operator.store.cluster_index import Key
 from headrace_operator.store.resources import ResourceName, Resources
 from headrace_operator.store.topology import REGION_LABEL, ZONE_LABEL
@@ -295,6 +295,7 @@ def test_endpoints_of_services_that_someone_names(server: Server) -> None:
     server.apply(engine_on_service("a", "vllm"))
     assert server.look().services == {}, "not read yet is not known, which is not empty"
     assert server.store.unread() == (Key("inf", "vllm"),)
+    server.now += SERVICE_SECONDS
     assert not server.look().complete
     server.store.give(Key("inf", "vllm"), None, [server.objects["EndpointSlice", "inf", "vllm-1"]])
     found = server.look()
@@ -309,6 +310,23 @@ def test_endpoints_of_services_that_someone_names(server: Server) -> None:
     assert server.look().services == {"inf/vllm:8000": ()}
     server.delete("InferenceEngine", "a")
     assert server.look().services == {}
+
+
+def test_what_names_a_service_is_told_when_that_was_read(server: Server) -> None:
+    """Else the first table of an engine is made of replicas that it might have, at a Service that may not exist."""
+    server.compare()
+    before = server.look()
+    server.apply(engine_on_service("a", "nowhere"))
+    assert server.look() is before
+    server.store.give(Key("inf", "nowhere"), None, [])
+    assert server.look().services == {"inf/nowhere:8000": ()}
+    server.apply(engine_on_service("b", "unreadable"))
+    server.now += 5
+    assert [one.metadata.name for one in server.look().engines] == ["a"]
+    server.now += SERVICE_SECONDS
+    found = server.look()
+    assert [one.metadata.name for one in found.engines] == ["a", "b"]
+    assert "inf/unreadable:8000" not in found.services, "what can't be read is unknown, and stops nobody for longer"
 
 
 def test_an_event_that_outruns_the_reading_of_its_service_counts(server: Server) -> None:
