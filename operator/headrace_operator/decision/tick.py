@@ -141,12 +141,11 @@ def in_flight_drifted(standing: Solution, tables: Iterable[RoutingTable]) -> boo
 
 def _standing_flows(snapshot: Snapshot, policies: tuple[str, ...]) -> Flows:
     demand = {tuple(entry.key): entry for entry in snapshot.demand if entry.policy in policies}
-    flows: Flows = {}
-    for route in snapshot.previous:
-        entry = demand.get((route.policy, route.frontend, route.model, route.prompt_class))
-        if entry is not None:
-            flows[entry.key, route.engine] = route.weight * entry.requests_per_second
-    return flows
+    return {
+        (entry.key, route.engine): route.weight * entry.requests_per_second
+        for route in snapshot.previous
+        if (entry := demand.get((route.policy, route.frontend, route.model, route.prompt_class))) is not None
+    }
 
 
 def _structure(cut: Cutter, policies: tuple[str, ...]) -> tuple[object, ...]:

@@ -16,7 +16,7 @@ from headrace_operator.decision.status.changes import change_lines, weight_lines
 from headrace_operator.decision.status.conditions import Finding, merged, reason_of, status_of
 from headrace_operator.decision.tables.build import build_table, view_of
 from headrace_operator.decision.tables.carry import with_lost_models
-from headrace_operator.decision.why.attribution import attribute, shares_of
+from headrace_operator.decision.why.attribution import PutBack, attribute, shares_of
 from headrace_operator.decision.why.book import open_book
 from headrace_operator.decision.why.expected import Expected
 from headrace_operator.decision.why.what_if import effect, outcome, with_demand, with_replicas
@@ -168,6 +168,26 @@ def test_a_new_policy_is_its_own_cause() -> None:
     assert attribute(before, now, solve)[0][0] in ("policy", "settling")
     assert attribute(None, now, solve) == (("restart", 100),)
     assert attribute(now, now, solve) == (("settling", 100),)
+
+
+def test_policies_of_a_component_share_what_was_solved_for_their_causes() -> None:
+    before = snapshot(
+        [engine("a", 20), engine("b", 20, region="r2")], [policy("p"), policy("q", [frontend("fe-2", 18)])]
+    )
+    now = snapshot([engine("a", 12), engine("b", 20, region="r2")], [policy("p"), policy("q", [frontend("fe-2", 18)])])
+    solved: list[Snapshot] = []
+
+    def solve(world: Snapshot) -> Any:
+        solved.append(world)
+        return shares_of(run_strategies(world)[0].solution)
+
+    causes = PutBack(before, now, solve)
+    first = causes.causes("ns/p")
+    count = len(solved)
+    assert sum(share for _, share in first) == sum(share for _, share in causes.causes("ns/q")) == 100
+    assert causes.causes("ns/p") == first
+    assert causes.causes() == attribute(before, now, lambda world: shares_of(run_strategies(world)[0].solution))
+    assert len(solved) <= count + 1, "one more only where groups hide each other"
 
 
 def test_groups_that_hide_each_other_are_brought_forward_alone() -> None:
