@@ -16,6 +16,7 @@ State = Literal["Fresh", "Held", "Widened", "Unknown"]
 
 HOLD_INTERVALS: Final = 3
 DEGRADE_INTERVALS: Final = 8
+LATEST_GAPS: Final = 3
 # What an engine counts for whose signals alone are lost: less than its peers, never nothing.
 FLOOR: Final = 0.5
 # The shrinking goes in steps, so that ageing alone does not write a table each tick.
@@ -37,9 +38,12 @@ class Rung(NamedTuple):
 
 
 def observed_interval(times: Sequence[float]) -> float:
-    """Seconds between samples as really seen: the median gap of ascending times; 0 when fewer than two are there."""
+    """Seconds between samples as really seen: the median gap of ascending times; 0 when fewer than two are there.
+
+    What has become slower counts from its second gap on: else it looks stale until half of the gaps are new ones.
+    """
     gaps = [later - earlier for earlier, later in pairwise(times) if later > earlier]
-    return median(gaps) if gaps else 0.0
+    return max(median(gaps), median(gaps[-LATEST_GAPS:])) if gaps else 0.0
 
 
 def thresholds(hold: float, degrade: float, interval: float) -> Thresholds:

@@ -44,6 +44,9 @@ MAX_SKEW: Final = 1.0
 _PLAIN: Final = re.compile(r"[a-zA-Z0-9_:]")
 
 
+_Answer = tuple[list[RangeSeries], tuple[str, ...]]
+
+
 class PrometheusSource:
     """Implements SignalSource on one metric source; create and use it inside one event loop."""
 
@@ -59,6 +62,7 @@ class PrometheusSource:
         self._index = Index(())
         self._reader = Reader(source.name, source.replica_labels)
         self._window = FIRST_WINDOW
+        self._present: set[tuple[str, str]] = set()
         self._skew: float | None = None
         self._samples: deque[TargetSample] = deque(maxlen=MAX_KEPT)
         self._task: asyncio.Task[None] | None = None
@@ -142,22 +146,33 @@ class PrometheusSource:
         await loop.run_in_executor(self._pool, self._clients.refresh)
         # The first question alone: a server that hangs is not asked fifteen times.
         skew = await loop.run_in_executor(self._pool, self._clock_skew)
+        found = await self._answers(index)
+        if self._window < FIRST_WINDOW and await loop.run_in_executor(self._pool, self._vanished, found):
+            # Gone, or scraped at longer intervals than before: that is seen from further away alone.
+            self._window = FIRST_WINDOW
+            found = await self._answers(index)
+        warnings = [warning for _, told in found for warning in told]
+        return await loop.run_in_executor(self._pool, self._understood, index, found, skew), warnings
+
+    async def _answers(self, index: Index) -> list[_Answer]:
+        """The answers to all queries of a round. Raises what the first that failed raised."""
+        loop = asyncio.get_running_loop()
         asked = [
             loop.run_in_executor(self._pool, self._clients.series, query)
             for query in queries(index, self._window, self.source.matchers)
         ]
-        answered = await asyncio.gather(*asked, return_exceptions=True)
-        found: list[tuple[list[RangeSeries], tuple[str, ...]]] = []
-        for answer in answered:
+        found: list[_Answer] = []
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, BaseException):
                 raise answer
             found.append(answer)
-        warnings = [warning for _, told in found for warning in told]
-        return await loop.run_in_executor(self._pool, self._understood, index, found, skew), warnings
+        return found
 
-    def _understood(
-        self, index: Index, found: Sequence[tuple[list[RangeSeries], tuple[str, ...]]], skew: float
-    ) -> list[TargetSample]:
+    def _vanished(self, found: Sequence[_Answer]) -> bool:
+        """Whether something has no sample in this window that lately had one in it."""
+        return not self._present <= newest_by_origin(found).keys()
+
+    def _understood(self, index: Index, found: Sequence[_Answer], skew: float) -> list[TargetSample]:
         ups = read_ups(found[0][0])
         complete = not any(told for _, told in found)
         series = [one for answer, _ in found[1:] for one in answer]
@@ -166,6 +181,8 @@ class PrometheusSource:
         if gap > 0:
             slack = 2 * seconds(self.source.interval)
             self._window = min(FIRST_WINDOW, max(LEAST_WINDOW, GAPS * gap, gap + slack))
+        since = self._clock() - skew - self._window
+        self._present = {origin for origin, newest in newest_by_origin(found).items() if newest >= since}
         return self._reader.read(index, Answers(ups, series, self._clock(), skew, complete))
 
     def _clock_skew(self) -> float:
@@ -212,6 +229,17 @@ class _Clients:
         self._mine.client = (self._credentials, client)
         self._all.append(client)
         return client
+
+
+def newest_by_origin(found: Sequence[_Answer]) -> dict[tuple[str, str], float]:
+    """Time of the newest sample by (job, instance), of all answers but that of ``up``."""
+    newest: dict[tuple[str, str], float] = {}
+    for series, _ in found[1:]:
+        for one in series:
+            if one.values:
+                key = (one.metric.get("job", ""), one.metric.get("instance", ""))
+                newest[key] = max(newest.get(key, 0.0), one.values[-1][0])
+    return newest
 
 
 def queries(index: Index, window: float, matchers: Mapping[str, str]) -> list[str]:

@@ -57,6 +57,9 @@ def test_thresholds_stay_in_order() -> None:
 def test_observed_interval() -> None:
     assert observed_interval([1.0]) == 0.0
     assert observed_interval([0.0, 5.0, 5.0, 10.0, 30.0]) == 5.0
+    often = [5.0 * step for step in range(16)]
+    assert observed_interval([*often, 105.0, 135.0]) == 30.0  # slower since: the second gap says so
+    assert observed_interval([*often, 275.0, 280.0, 285.0]) == 5.0  # an outage that is over
 
 
 @pytest.mark.parametrize("engines", [1, 3])

@@ -68,8 +68,9 @@ class Prometheus:
         labels = {"job": "j", "instance": "far:1", "model_name": "m"}
         name = query.partition('__name__="')[2].partition('"')[0]
         known = {"up": "1", "vllm:num_requests_running": "7"}
-        values = [[now + at, known.get(name)] for at in self.scrapes]
-        found = [{"metric": {"__name__": name, **labels}, "values": values}] if name in known else []
+        window = float(query.rpartition("[")[2].removesuffix("ms]")) / 1000
+        values = [[now + at, known.get(name)] for at in self.scrapes if -at <= window]
+        found = [{"metric": {"__name__": name, **labels}, "values": values}] if name in known and values else []
         return self._says("matrix", found)
 
     def _says(self, kind: str, result: Any) -> web.Response:
@@ -220,6 +221,39 @@ async def test_the_window_follows_the_samples(prometheus: Prometheus) -> None:
         prometheus.asked.clear()
         await sources.read_once()
         assert all("[33000ms]" in query for query in prometheus.asked if query != "time()")
+    finally:
+        await sources.close()
+
+
+def windows(prometheus: Prometheus) -> list[str]:
+    """How far back was looked since the last call, for the series that are read."""
+    asked = [query.rpartition("[")[2] for query in prometheus.asked if "num_requests_running" in query]
+    prometheus.asked.clear()
+    return asked
+
+
+async def test_what_is_scraped_more_slowly_than_before_is_found_again(prometheus: Prometheus) -> None:
+    """Seen when an interval of 5 s became one of 30 s: at most one sample fell into the window, which so stayed.
+
+    What is gone for good is looked for once, and then told.
+    """
+    prometheus.scrapes = (-6.0, -1.0)
+    sources = Sources(settings(described(prometheus)), follow=False)
+    sources.retarget([FAR])
+    try:
+        await sources.read_once()
+        await sources.read_once()
+        assert windows(prometheus) == ["150000ms]", "15000ms]"]
+        prometheus.scrapes = (-50.0, -20.0)
+        assert [sample.outcome for sample in await sources.read_once()] == ["Read"]  # the source's own: none is missed
+        await sources.read_once()
+        assert windows(prometheus) == ["15000ms]", "150000ms]", "66000ms]"]
+
+        prometheus.scrapes = (-75.0, -70.0)
+        await sources.read_once()
+        gone = await sources.read_once()
+        assert [sample.outcome for sample in gone] == ["Gone", "Read"]
+        assert windows(prometheus) == ["66000ms]", "150000ms]", "15000ms]"]
     finally:
         await sources.close()
 
