@@ -63,8 +63,11 @@ class Source(Scraper):
 async def test_samples_are_taken_beside_the_event_loop(tmp_path: Path) -> None:
     """Seen with 5,000 engines: 1.5 to 3.5 s in which no probe was answered, no page read and no heartbeat sent."""
     source, metrics = Source(), OperatorMetrics()
-    publisher = StandalonePublisher(tmp_path, StateIdentity(uid="u", term=1))
-    controller = Controller(Store(), source, publisher, ConfigFile(None), metrics, Clock(), remembered(Memory()))
+    publisher = StandalonePublisher(tmp_path / "state", StateIdentity(uid="u", term=1))
+    impatient = tmp_path / "impatient.yaml"
+    impatient.write_text("scrape: {interval: 100ms, timeout: 100ms}\n")
+    config = ConfigFile(impatient)
+    controller = Controller(Store(), source, publisher, config, metrics, Clock(), remembered(Memory()))
     assert await controller.once()
     stop = asyncio.Event()
     running = asyncio.create_task(controller.run(stop))

@@ -46,6 +46,13 @@ class Store:
         return self.given
 
 
+def impatient(folder: Path) -> Path:
+    """A configuration under which a start waits half a second for readings at most."""
+    path = folder / "impatient.yaml"
+    path.write_text("scrape: {interval: 100ms, timeout: 100ms}\n")
+    return path
+
+
 class Operator:
     def __init__(self, state: Path, config: Path | None = None) -> None:
         self.store, self.metrics = Store(), OperatorMetrics()
@@ -77,7 +84,7 @@ async def test_a_round_that_fails_is_told_once_and_leaves_the_tables(
 
     https://github.com/kubernetes-sigs/controller-runtime/issues/1032
     """
-    operator = Operator(tmp_path)
+    operator = Operator(tmp_path / "state", impatient(tmp_path))
     await run_until(operator, lambda: operator.count("done") >= 1)
     tables = operator.publisher.tables.tables()
     assert len(tables) == 2
