@@ -288,7 +288,7 @@ async def test_once(place: Place) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        pytest.param([], 3, "running in a cluster comes later", id="no cluster yet"),
+        pytest.param(["--kubeconfig", "{none}"], 3, "no cluster: ", id="no cluster"),
         pytest.param(["--standalone", "{none}"], 2, "--state: missing", id="no state"),
         pytest.param(["--standalone", "{none}", "--state", "{state}"], 2, "is not a directory", id="no manifests"),
         pytest.param(["--standalone", "{here}", "--state", "{here}"], 2, "the same directory", id="one for both"),
