@@ -187,13 +187,18 @@ def test_a_demo_that_is_stopped_leaves_no_process(tmp_path: Path, number: signal
     kept, out = tmp_path / "kept", tmp_path / "out"
     with out.open("wb") as stream:
         argv = (*PROGRAM, "demo", "--keep", str(kept), "--duration", "60")
-        process = subprocess.Popen(argv, stdout=stream, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(argv, stdout=stream, stderr=subprocess.STDOUT, preexec_fn=interruptible)
         eventually(lambda: b"requests/s" in out.read_bytes())
         assert len(belonging_to(kept)) >= 6
         process.send_signal(number)
         assert process.wait(60) == code
     eventually(lambda: belonging_to(kept) == [])
     assert b"Traceback" not in out.read_bytes()
+
+
+def interruptible() -> None:
+    """Ctrl-C is heard also where these tests run in the background of a shell, which has it ignored."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def eventually(condition: Callable[[], bool]) -> None:
