@@ -16,7 +16,7 @@ from support.checkout import ROOT
 from support.cluster import Cluster, await_true, cluster_command
 from support.cluster_operator import headrace, leading_operator
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 ARGO = ("--server-side", "--field-manager=argocd-controller")
 CLASSIC = str(ROOT / "manifests" / "samples" / "classic")

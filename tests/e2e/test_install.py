@@ -26,7 +26,7 @@ from support.cluster import Cluster, await_true, cluster_command
 from support.docs_commands import FENCE
 from support.helm import CHART, NAMESPACE, OVERLAYS, by_name, helm, kustomize, template
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 SAMPLE = ROOT / "manifests" / "samples" / "cluster"
 GOLDEN = ROOT / "tests" / "integration" / "manifests" / "golden"

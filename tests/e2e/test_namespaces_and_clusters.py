@@ -34,7 +34,7 @@ from support.tenants import (
     table,
 )
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 CRDS = [f"--filename={path}" for path in sorted((ROOT / "crds").glob("*.yaml"))]
 CANARY = "canary-3f9b5c-never-shown"
 TABLE = "headrace-chat-fe-a"
@@ -204,7 +204,6 @@ def serves_at(cluster: Cluster, namespace: str) -> str:
     return str(found["spec"]["renewTime"])
 
 
-@pytest.mark.long
 def test_one_that_waited_goes_on_when_the_other_is_gone(
     cluster: Cluster, side_by_side: tuple[Installation, Installation]
 ) -> None:
@@ -478,7 +477,6 @@ def far(cluster: Cluster, elsewhere: Cluster) -> Far:
     return made
 
 
-@pytest.mark.long
 def test_routers_in_another_cluster_serve_what_is_published_there(far: Far) -> None:
     """Their table is owned by nobody there, and the heartbeat beside it tells that the operator lives."""
     asking = (
@@ -503,7 +501,6 @@ def test_routers_in_another_cluster_serve_what_is_published_there(far: Far) -> N
         assert not far.edge.can("edge-headrace-remote", verb, "secrets")
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("down", "up"), [("pause", "resume"), ("stop", "start")])
 def test_another_cluster_that_is_away_delays_nobody(far: Far, down: str, up: str) -> None:
     """Its policy says why; the others are published as quickly as ever; it catches up when it is back."""
@@ -544,7 +541,6 @@ def pods_of(made: Installation) -> list[dict[str, Any]]:
     return [one for one in found["items"] if "deletionTimestamp" not in one["metadata"]]
 
 
-@pytest.mark.long
 def test_tables_elsewhere_go_with_their_policy(far: Far) -> None:
     """While the operator runs; and at its start, when the policy was deleted while it was away. Others' stay."""
     foreign = far.there.get("configmap", "headrace-chat-fe-far", "--namespace=team-r")
@@ -584,7 +580,6 @@ def test_tables_elsewhere_go_with_their_policy(far: Far) -> None:
     await_true(struck, "the inventory names it no more")
 
 
-@pytest.mark.long
 def test_the_other_clusters_token_appears_nowhere(far: Far) -> None:
     """It stands in a Secret that is mounted; after an outage, so that its faults were told too."""
     token = far.token()

@@ -18,7 +18,7 @@ from support.cluster import Cluster, await_true
 from support.engine_manifests import engine_dict, policy_dict
 from support.live_operator import NAMESPACE, RULES, LiveOperator, clean, prepare, role, writes
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 TABLE = "headrace-chat-fe-a"
 OUTAGE_SECONDS = 30.0  # twice what a Lease holds

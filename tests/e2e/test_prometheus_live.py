@@ -15,7 +15,7 @@ import pytest
 from support.checkout import ROOT
 from support.cluster import Cluster, await_true, cluster_command
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 NAMESPACE = "prom-live"
 FLEET = {

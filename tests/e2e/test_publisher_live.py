@@ -21,7 +21,7 @@ from support.cluster import Cluster, await_true, cluster_command
 from support.largest import LARGEST
 from support.live_publisher import NAMESPACES
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 SECONDS = 300
 

@@ -28,7 +28,7 @@ from support.live_router import (
 from support.router_pod import services_table
 from support.router_table import SESSION, table_bytes
 
-pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
+pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 HEARTBEAT = {
     "apiVersion": "coordination.k8s.io/v1",
