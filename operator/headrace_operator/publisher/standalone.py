@@ -16,7 +16,6 @@ from headrace_operator.publisher.events import with_event
 from headrace_operator.publisher.files import write_atomically
 from headrace_operator.publisher.heartbeat import Heartbeat
 from headrace_operator.publisher.notes import EventNote
-from headrace_operator.publisher.places import table_places
 from headrace_operator.publisher.ports import StatusKey, Stood
 from headrace_operator.publisher.publisher import Publisher
 from headrace_operator.publisher.records import Record, write_memory, write_record
@@ -32,8 +31,6 @@ from headrace_operator.publisher.state import (
 )
 from headrace_operator.publisher.statuses import StatusDirectory
 from headrace_operator.publisher.tables import TableDirectory
-
-table_names = table_places
 
 
 class StandalonePublisher(Publisher):
@@ -120,4 +117,4 @@ def _listed(events: list[dict[str, Any]]) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "List", "items": events}
 
 
-__all__ = ["EventNote", "EventsFile", "RecordFiles", "StandalonePublisher", "table_names"]
+__all__ = ["EventNote", "EventsFile", "RecordFiles", "StandalonePublisher"]

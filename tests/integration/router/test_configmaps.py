@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,6 @@ AT = {"a": "http://127.0.0.1:9"}
 
 def of(revision: int, **fields: Any) -> dict[str, Any]:
     return config_map(table_bytes(routing_table(AT, revision=revision, **fields)).decode())
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi() as made:
-        yield made
-
-
-@pytest.fixture
-def token(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text(TOKEN)
-    return path
 
 
 def write(path: Path, text: str) -> None:

@@ -15,7 +15,7 @@ from headrace_api.table import RoutingTable
 from headrace_router.io import dns_services, server, services
 from headrace_router.io.resolve import NotFound, Resolver, Unresolved
 from headrace_router.io.server import Router
-from support.fake_api import CONFIGMAPS, SERVICES, SLICES, TOKEN, FakeApi, config_map, service_object, slice_of
+from support.fake_api import CONFIGMAPS, SERVICES, SLICES, FakeApi, config_map, service_object, slice_of
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import ask, get, post
 from support.router_pod import services_table, watching
@@ -23,19 +23,6 @@ from support.router_process import in_flight, metric, ready, until, until_async
 from support.router_table import SESSION, table_bytes
 
 ASK = {"model": "m"}
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi() as made:
-        yield made
-
-
-@pytest.fixture
-def token(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text(TOKEN)
-    return path
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from headrace_router.io import dns_services, kube_slices, kube_watch, server, services
 from headrace_router.io.resolve import NotFound, Resolver
 from headrace_router.io.server import Router
-from support.fake_api import CONFIGMAPS, SERVICES, SLICES, TOKEN, FakeApi, config_map, service_object, slice_of
+from support.fake_api import CONFIGMAPS, SERVICES, SLICES, FakeApi, config_map, service_object, slice_of
 from support.fake_engine import FakeEngine, answers
 from support.raw_client import ask, post
 from support.router_pod import services_table, watching
@@ -18,19 +18,6 @@ from support.router_process import ready, until, until_async
 from support.router_table import routing_table, table_bytes
 
 ASK = {"model": "m"}
-
-
-@pytest.fixture
-async def api() -> AsyncIterator[FakeApi]:
-    async with FakeApi() as made:
-        yield made
-
-
-@pytest.fixture
-def token(tmp_path: Path) -> Path:
-    path = tmp_path / "token"
-    path.write_text(TOKEN)
-    return path
 
 
 @pytest.fixture
