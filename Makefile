@@ -6,7 +6,7 @@ SHELL := /bin/bash
 VENV ?= .venv
 BIN := $(VENV)/bin
 PURE := headrace_operator.estimators headrace_operator.snapshot \
-	headrace_operator.optimizer headrace_operator.strategies headrace_operator.decision headrace_router.core
+	headrace_operator.optimizer headrace_operator.strategies headrace_operator.decision headrace_router.core headrace_router.http1
 
 help: ## list the commands
 	@awk -F':.*## ' '/^## /{print substr($$0, 4)} /^[a-z][a-z-]*:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

@@ -20,10 +20,10 @@ import kubernetes
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace_router.io.kube_client import KubeApi
-from headrace_router.io.kube_credentials import Credentials
-from headrace_router.io.kube_table import ConfigMap
-from headrace_router.io.kube_watch import Reflector
+from headrace_router.kube.client import KubeApi
+from headrace_router.kube.credentials import Credentials
+from headrace_router.kube.watch import Reflector
+from headrace_router.tables.kube_table import ConfigMap
 
 LIMIT = 60.0
 

@@ -13,7 +13,7 @@ import sys
 
 import uvloop  # noqa: F401
 
-import headrace_router.io.server  # noqa: F401
+import headrace_router.server.server  # noqa: F401
 from headrace_router.cli.router import COMMAND
 
 

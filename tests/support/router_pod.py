@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from headrace_api.table import RoutingTable, TableService
-from headrace_router.io.kube_credentials import Credentials
-from headrace_router.io.server import Router, Settings
-from headrace_router.io.tables_from import TablesFrom
+from headrace_router.kube.credentials import Credentials
+from headrace_router.server.server import Router, Settings
+from headrace_router.tables.tables_from import TablesFrom
 from support.fake_api import FakeApi
 from support.router_table import EngineAt, routing_table
 

@@ -17,8 +17,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_api.table import RoutingTable
-from headrace_router.io.server import Router, Settings
-from headrace_router.io.tables_from import TablesFrom
+from headrace_router.server.server import Router, Settings
+from headrace_router.tables.tables_from import TablesFrom
 from support.raw_client import get
 from support.router_table import table_bytes
 

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace_router.core.explain import Explanation
-from headrace_router.io.metrics import LIVE, Metrics
+from headrace_router.telemetry.metrics import LIVE, Metrics
 
 SCHEMA: Final = Path("docs/reference/router-explain.schema.json")
 PAGE: Final = Path("docs/router.md")

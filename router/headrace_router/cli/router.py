@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     import uvloop
 
-    from headrace_router.io.server import Settings, log_to_stderr, serve
+    from headrace_router.server.server import Settings, log_to_stderr, serve
 
     log_to_stderr()
     settings = Settings(tables, arguments.frontend, listen, admin, drain_delay, grace, arguments.access_log)

@@ -11,8 +11,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from headrace_router.io.kube_credentials import Credentials, NoCredentials, in_cluster, stated
-from headrace_router.io.tables_from import TablesFrom
+from headrace_router.kube.credentials import Credentials, NoCredentials, in_cluster, stated
+from headrace_router.tables.tables_from import TablesFrom
 
 _LABEL: Final = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 _CONFIGMAP: Final = re.compile(rf"{_LABEL}/{_LABEL}(\.{_LABEL})*")

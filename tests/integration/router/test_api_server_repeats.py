@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace_router.io.kube_client import ApiFault, KubeApi
-from headrace_router.io.kube_credentials import Credentials
-from headrace_router.io.kube_watch import ObjectMeta, Reflector
+from headrace_router.kube.client import ApiFault, KubeApi
+from headrace_router.kube.credentials import Credentials
+from headrace_router.kube.watch import ObjectMeta, Reflector
 
 # As long as real ones are: longer than what is shown of any message.
 TOKEN = "eyJhbGciOiJSUzI1NiJ9." + "c2VjcmV0LXBhcnQ" * 60 + ".c2lnbmF0dXJl"

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from headrace_api.table import RoutingTable
-from headrace_router.io import kube_watch, tables, tasks
-from headrace_router.io.server import Router
+from headrace_router import background as tasks
+from headrace_router.kube import watch as kube_watch
+from headrace_router.server.server import Router
+from headrace_router.tables import tables
 from support.fake_api import CONFIGMAPS, LEASES, TOKEN, FakeApi, config_map, lease
 from support.fake_engine import FakeEngine
 from support.raw_client import ask, post

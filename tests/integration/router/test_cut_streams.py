@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace_api.table import TableTimeouts
-from headrace_router.io.sse import StreamObserver
+from headrace_router.telemetry.sse import StreamObserver
 from support.fake_engine import EVENT, Exchange, FakeEngine, streams
 from support.raw_client import RawClient, ask, post
 from support.router_process import in_flight, metric, router_in_loop, until

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_router.cli.reference import metrics_table
-from headrace_router.io import listener
+from headrace_router.listener import connection as listener
 from support.fake_engine import Exchange, FakeEngine, answers, streams
 from support.raw_client import RawClient, ask, get, post
 from support.router_process import in_flight, router_in_loop, until

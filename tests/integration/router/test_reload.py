@@ -6,7 +6,7 @@ import os
 import shutil
 from pathlib import Path
 
-from headrace_router.io.server import Router
+from headrace_router.server.server import Router
 from support.fake_engine import Exchange, FakeEngine, answers
 from support.raw_client import ask, post
 from support.router_process import in_flight, metric, ready, router_in_loop, until
@@ -190,8 +190,8 @@ async def test_two_policies_are_merged_by_model(tmp_path: Path) -> None:
     import jsonschema
 
     from headrace_router.cli.reference import schema_text
-    from headrace_router.io.server import Settings
-    from headrace_router.io.tables_from import TablesFrom
+    from headrace_router.server.server import Settings
+    from headrace_router.tables.tables_from import TablesFrom
     from support.raw_client import get
 
     first, second = tmp_path / "1.json", tmp_path / "2.yaml"

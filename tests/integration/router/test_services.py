@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from headrace_api.table import RoutingTable
-from headrace_router.io import dns_services, server, services
-from headrace_router.io.resolve import NotFound, Resolver, Unresolved
-from headrace_router.io.server import Router
+from headrace_router.endpoints import dns as dns_services
+from headrace_router.endpoints import services
+from headrace_router.endpoints.resolve import NotFound, Resolver, Unresolved
+from headrace_router.server import server
+from headrace_router.server.server import Router
 from support.fake_api import CONFIGMAPS, SERVICES, SLICES, FakeApi, config_map, service_object, slice_of
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import ask, get, post
@@ -313,7 +315,7 @@ async def _is_ready(router: Router) -> bool:
 async def test_round_trips_are_measured_where_a_policy_wants_them(
     api: FakeApi, token: Path, pods: list[FakeEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headrace_router.io import round_trips
+    from headrace_router.endpoints import round_trips
 
     monkeypatch.setattr(round_trips, "LOOK", 0.01)
     monkeypatch.setattr(round_trips, "FIRST_WITHIN", 0.0)

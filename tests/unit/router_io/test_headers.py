@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace_router.io import headers
+from headrace_router.http1 import headers
 
 
 def test_hop_by_hop_and_what_connection_names_end_here() -> None:

@@ -12,15 +12,15 @@ import pytest
 from headrace_api.table import TableTls
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import build_view
-from headrace_router.io import prober
-from headrace_router.io.accounting import Ledger
-from headrace_router.io.calm_log import LINES, Calm
-from headrace_router.io.headers import garbled
-from headrace_router.io.heartbeat import Heartbeat
-from headrace_router.io.metrics import KEEP_S, Metrics
-from headrace_router.io.numbers import whole
-from headrace_router.io.sse import StreamObserver, UnaryObserver
-from headrace_router.io.upstream import Address, NotSent, UpstreamRequest, UpstreamResponse
+from headrace_router.endpoints import prober
+from headrace_router.http1.headers import garbled
+from headrace_router.http1.numbers import whole
+from headrace_router.tables.heartbeat import Heartbeat
+from headrace_router.telemetry.accounting import Ledger
+from headrace_router.telemetry.calm_log import LINES, Calm
+from headrace_router.telemetry.metrics import KEEP_S, Metrics
+from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+from headrace_router.upstream.port import Address, NotSent, UpstreamRequest, UpstreamResponse
 from support.router_table import EngineAt, routing_table
 
 

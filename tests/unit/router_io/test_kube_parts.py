@@ -10,12 +10,12 @@ import pytest
 from headrace_api.commands import InputError
 from headrace_router.cli import router as router_command
 from headrace_router.cli.table_arguments import add_table_arguments, read_table_arguments
-from headrace_router.io import folders
-from headrace_router.io.heartbeat import Heartbeat
-from headrace_router.io.kube_client import KubeApi
-from headrace_router.io.kube_credentials import Credentials, NoCredentials, in_cluster, stated
-from headrace_router.io.kube_heartbeat import LeaseBeat
-from headrace_router.io.tables_from import TablesFrom
+from headrace_router.kube.client import KubeApi
+from headrace_router.kube.credentials import Credentials, NoCredentials, in_cluster, stated
+from headrace_router.tables import folders
+from headrace_router.tables.heartbeat import Heartbeat
+from headrace_router.tables.kube_heartbeat import LeaseBeat
+from headrace_router.tables.tables_from import TablesFrom
 
 SECRET = "eyJhbGciOiJSUzI1NiJ9.secret.part"
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}

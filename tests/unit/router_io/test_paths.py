@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace_router.io.paths import Kind, Refused, Route, resolve
+from headrace_router.http1.paths import Kind, Refused, Route, resolve
 
 
 @pytest.mark.parametrize(

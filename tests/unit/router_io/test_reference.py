@@ -12,7 +12,7 @@ from headrace_api import names
 from headrace_router.cli.reference import PAGE, SCHEMA, schema_text, with_metrics
 from headrace_router.core.explain import explain
 from headrace_router.core.facts import Refusal, RefusalKind
-from headrace_router.io import relay
+from headrace_router.proxy import relay
 from support.router_core import GUARD, facts, make_selector, make_table
 
 ROOT = Path(__file__).resolve().parents[3]

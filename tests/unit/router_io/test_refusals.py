@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from headrace_router.io.refusals import Refusal, cut_event
+from headrace_router.proxy.refusals import Refusal, cut_event
 
 
 @pytest.mark.parametrize(("seconds", "said"), [(0.0, b"1"), (0.4, b"1"), (16.2, b"17"), (2.0, b"2")])

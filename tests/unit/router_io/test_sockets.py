@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from headrace_router.io.sockets import of_both_families
+from headrace_router.listener.sockets import of_both_families
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has one family only")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace_router.io.table_file import MAX_FILE_BYTES, TableFile
-from headrace_router.io.table_source import Content, Missing, Same, Unreadable
+from headrace_router.tables.table_file import MAX_FILE_BYTES, TableFile
+from headrace_router.tables.table_source import Content, Missing, Same, Unreadable
 
 
 def test_a_bare_table_and_a_manifest(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from headrace_router.io.heartbeat import Heartbeat
-from headrace_router.io.metrics import Gauges, Metrics
-from headrace_router.io.tokens import GAIN, Learned, Mean
+from headrace_router.tables.heartbeat import Heartbeat
+from headrace_router.telemetry.metrics import Gauges, Metrics
+from headrace_router.telemetry.tokens import GAIN, Learned, Mean
 
 
 def test_a_mean_starts_plain_and_then_follows() -> None:

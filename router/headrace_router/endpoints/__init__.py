@@ -1,0 +1,1 @@
+"""Where engines are: Services, names, probes, round trips."""

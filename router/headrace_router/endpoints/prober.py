@@ -1,0 +1,71 @@
+"""Asks endpoints for their health when selection wants to know: ejected ones, and those that get no traffic.
+
+Beside the request path. Which endpoints are due is the core's decision; only endpoints of the table in use are ever
+asked (REL-04). An answer below 500 is a sign of life, whatever the path means to that engine. Must not hold a place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from headrace_router.core.selection import Selector
+from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Upstream, UpstreamRequest
+
+EVERY: Final = 0.25
+LIMIT: Final = 2.0
+# A single silence may be our own: a busy loop would else find a whole fleet not ready at once.
+_TRIES: Final = 2
+_HEALTH: Final = UpstreamRequest("GET", "/health", [], b"")
+_MANY: Final = 64
+
+
+async def probe_for_ever(selector: Selector, upstream: Upstream, told: Callable[[], None]) -> None:
+    """Probe until cancelled; ``told`` is called after each change that may free an engine."""
+    loop = asyncio.get_running_loop()
+    asking: set[asyncio.Task[None]] = set()
+    try:
+        while True:
+            for probe in selector.due_probes(loop.time(), _MANY - len(asking)) if len(asking) < _MANY else ():
+                task = asyncio.create_task(_ask(selector, upstream, probe.engine, probe.url, told), name="probe")
+                asking.add(task)
+                task.add_done_callback(asking.discard)
+            await asyncio.sleep(EVERY)
+    finally:
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+
+
+async def _ask(selector: Selector, upstream: Upstream, engine: str, url: str, told: Callable[[], None]) -> None:
+    known = selector.view.engines.get(engine)
+    tls = known.config.tls if known is not None else None
+    address = Address(engine, url, tls.server_name if tls is not None else None)
+    ready = False
+    for _ in range(_TRIES):
+        try:
+            ready = await _answers(upstream, address)
+            break
+        except TimeoutError:
+            continue
+        except NotSent as error:
+            if error.own:
+                return  # without sockets of our own we know nothing of any engine
+            break
+        except (Lost, Cut):
+            break
+    selector.set_ready(engine, url, ready)
+    told()
+
+
+async def _answers(upstream: Upstream, address: Address) -> bool:
+    async with asyncio.timeout(LIMIT):
+        response = await upstream.send(address, _HEALTH, connect=0.0)
+        try:
+            ready = response.status < 500
+            while await response.read():
+                pass
+        finally:
+            response.abort()
+    return ready

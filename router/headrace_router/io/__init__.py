@@ -1,1 +1,0 @@
-"""Headrace: io."""

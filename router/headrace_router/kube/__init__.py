@@ -1,0 +1,1 @@
+"""The router's own small client of the API server."""

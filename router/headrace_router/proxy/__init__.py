@@ -1,0 +1,1 @@
+"""One request: taken in, attempted, relayed, refused."""

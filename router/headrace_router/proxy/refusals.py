@@ -1,0 +1,99 @@
+"""Refusals in the client API's own error form, so that unchanged clients understand them.
+
+On the request path. OpenAI's form everywhere, Anthropic's on ``/v1/messages``. Saturation (429) is told from an outage
+(503) and both from a client's fault (4xx), each with a code of its own (SCA-04). Must not carry anything an engine or a
+client could inject.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+
+from headrace_api.names import HEADER_SHOULD_RETRY
+from headrace_router.core import facts
+from headrace_router.http1.headers import said
+
+_OPENAI_TYPE: Final = {
+    400: "invalid_request_error",
+    404: "invalid_request_error",
+    405: "invalid_request_error",
+    413: "invalid_request_error",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+}
+_ANTHROPIC_TYPE: Final = {
+    400: "invalid_request_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    413: "request_too_large",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    503: "overloaded_error",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One refusal. ``retry_after``: seconds (on the wire whole, at least 1). ``final``: clients should not retry."""
+
+    status: int
+    code: str
+    message: str
+    retry_after: float | None = None
+    final: bool = False
+    allow: str | None = None
+
+    @property
+    def phrase(self) -> bytes:
+        """The reason phrase of the status line."""
+        return HTTPStatus(self.status).phrase.encode("ascii")
+
+    def body(self, *, anthropic: bool) -> bytes:
+        """The JSON error."""
+        if anthropic:
+            kind = _ANTHROPIC_TYPE.get(self.status, "api_error")
+            return _json({"type": "error", "error": {"type": kind, "message": self.message, "code": self.code}})
+        return error_body(self.code, self.message, _OPENAI_TYPE.get(self.status, "server_error"))
+
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers beside the body."""
+        headers = [said("Content-Type", "application/json")]
+        if self.retry_after is not None:
+            headers.append(said("Retry-After", str(max(1, math.ceil(self.retry_after)))))
+        if self.final:
+            headers.append(said(HEADER_SHOULD_RETRY, "false"))
+        if self.allow is not None:
+            headers.append(said("Allow", self.allow))
+        return headers
+
+
+def not_picked(refusal: facts.Refusal) -> Refusal:
+    """A selection's refusal as an answer."""
+    return Refusal(
+        refusal.status,
+        refusal.code,
+        refusal.message,
+        None if refusal.retry_after is None else float(refusal.retry_after),
+        final=not refusal.should_retry,
+    )
+
+
+def error_body(code: str, message: str, kind: str = "server_error") -> bytes:
+    """OpenAI's error object."""
+    return _json({"error": {"message": message, "type": kind, "param": None, "code": code}})
+
+
+def cut_event(code: str, message: str, *, anthropic: bool) -> bytes:
+    """The SSE event that ends a cut stream; the leading blank line ends an event that was cut in its middle."""
+    if anthropic:
+        data = _json({"type": "error", "error": {"type": "api_error", "message": message, "code": code}})
+        return b"\n\nevent: error\ndata: " + data + b"\n\n"
+    return b"\n\ndata: " + error_body(code, message) + b"\n\n"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -1,0 +1,1 @@
+"""Start, serve, end; the admin pages."""

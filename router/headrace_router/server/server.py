@@ -1,0 +1,291 @@
+"""Start, serve, end: puts the parts together and takes them down in an order that loses no request.
+
+Beside the request path. At SIGTERM readiness falls at once while new connections are still served for the drain delay
+(endpoints are removed late, SHU-01); then the listener closes, streams have a grace, and what is left gets an error
+event (SHU-02). Helper tasks end last. Must not exit before the last bytes were handed to the kernel.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+import os
+import random
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from aiohttp import web
+
+from headrace_api.commands import EnvironmentFailed
+from headrace_router.background import for_ever
+from headrace_router.core.selection import Selector
+from headrace_router.core.view import TableView, build_view
+from headrace_router.endpoints.prober import probe_for_ever
+from headrace_router.endpoints.resolve import Resolver
+from headrace_router.endpoints.round_trips import RoundTrips, connecting
+from headrace_router.endpoints.services import Services
+from headrace_router.listener.connection import Listener
+from headrace_router.listener.proxy import Proxy
+from headrace_router.listener.sockets import of_both_families
+from headrace_router.proxy.waiting import Waiting
+from headrace_router.server.admin import Admin
+from headrace_router.server.pod import surroundings
+from headrace_router.tables.tables import Tables
+from headrace_router.tables.tables_from import TablesFrom
+from headrace_router.telemetry.access_log import write_line
+from headrace_router.telemetry.accounting import Ledger
+from headrace_router.telemetry.calm_log import Calm
+from headrace_router.telemetry.metrics import Metrics
+from headrace_router.upstream.aiohttp_client import AiohttpUpstream
+
+log = logging.getLogger("headrace.router")
+
+BACKLOG: Final = 2048
+ADMIN_BACKLOG: Final = 128
+# Seconds for error events to leave after the grace.
+LAST_WORDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the command line says. Seconds; port 0 is any free port."""
+
+    tables: TablesFrom
+    frontend: str | None = None
+    listen: tuple[str, int] = ("127.0.0.1", 8080)
+    admin: tuple[str, int] = ("127.0.0.1", 9090)
+    drain_delay: float = 5.0
+    grace: float = 20.0
+    access_log: bool = False
+
+
+class Router:
+    """A running router. To be made inside a running loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        loop = asyncio.get_running_loop()
+        self.settings = settings
+        self.metrics = Metrics()
+        self.ledger = Ledger(self.metrics)
+        # Spread, not secrecy: which engine a keyless request meets.
+        chance = random.Random()  # noqa: S311
+        self.selector = Selector(
+            build_view((), phase=chance.random()), rng=chance.random, wall_offset=time.time() - loop.time()
+        )
+        self.upstream = AiohttpUpstream(on_connect=self.metrics.connect.observe)
+        self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
+        self.proxy = Proxy(
+            self.selector,
+            self.upstream,
+            self.waiting,
+            self.ledger,
+            log_access=write_line if settings.access_log else None,
+        )
+        self.around = surroundings(settings.tables, chance.random)
+        resolver = Resolver()
+        self.services = Services(
+            self.selector, self.around.api, chance=chance.random, changed=self.waiting.wake, resolver=resolver
+        )
+        self.upstream.on_unreached = self.services.unreached
+        self.round_trips = RoundTrips(self.selector, connecting(resolver), clock=loop.time, chance=chance.random)
+        self.tables = Tables(
+            self.around.sources,
+            settings.frontend,
+            current=lambda: self.selector.view,
+            endpoints=self.services.known,
+            install=self.install,
+            rejected=lambda label: self.metrics.table_rejects[(label,)].inc(),
+        )
+        for source in self.around.sources:
+            self.metrics.table_rejects[(source.label,)].inc(0)
+        self.admin = Admin(
+            self.selector,
+            self.metrics,
+            self.tables,
+            self.around.heartbeat,
+            self.services,
+            self.round_trips,
+            serving=lambda: self._server is not None,
+            draining=lambda: self.proxy.draining,
+        )
+        self._listener = Listener(self.proxy.handle)
+        self._server: asyncio.AbstractServer | None = None
+        self._admin_runner: web.AppRunner | None = None
+        self._warned: set[str] = set()
+        self._helpers: list[asyncio.Task[None]] = []
+        self.address = ""
+        self.admin_address = ""
+
+    def install(self, view: TableView) -> None:
+        """Swap the view: one assignment, then what follows from it."""
+        # Clocks are set while routers run, and all of a front-end's are to draw shed lots in the same windows.
+        self.selector.wall_offset = time.time() - asyncio.get_running_loop().time()
+        self.selector.install(view)
+        self.services.follow(view)
+        self.ledger.prepare(view)
+        self.upstream.retain(view.engines.keys())
+        self.waiting.wake()
+        warnings = {*(f"tables conflict: {text}" for text in view.conflicts), *_without_effect(view)}
+        for warning in sorted(warnings - self._warned):
+            log.warning(warning)
+        self._warned = warnings
+
+    async def start(self) -> None:
+        """Listen on both addresses and follow the tables.
+
+        Raises:
+            EnvironmentFailed: an address can't be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        await self.tables.check()
+        host, port = self.settings.admin
+        self._admin_runner = web.AppRunner(self.admin.application(), access_log=None, handle_signals=False)
+        await self._admin_runner.setup()
+        try:
+            await _site(self._admin_runner, host, port).start()
+            self.admin_address = _url(self._admin_runner.addresses[0])
+            host, port = self.settings.listen
+            if (both := of_both_families(host, port, BACKLOG)) is not None:
+                self._server = await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
+            else:
+                self._server = await loop.create_server(self._listener, host, port, backlog=BACKLOG)
+        except OSError as error:
+            await self._admin_runner.cleanup()
+            await self.upstream.close()
+            # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
+            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+            raise EnvironmentFailed(f"can't listen on {host}:{port}: {why}") from error
+        self.address = _url(self._server.sockets[0].getsockname())
+        helpers = {
+            "tables": self.tables.follow,
+            "prober": lambda: probe_for_ever(self.selector, self.upstream, self.waiting.wake),
+            "names": self.services.run,
+            "round trips": self.round_trips.run,
+        }
+        for number, lease in enumerate(self.around.leases):
+            helpers[f"heartbeat {number}"] = lease.follow
+        self._helpers = [asyncio.create_task(for_ever(name, run), name=name) for name, run in helpers.items()]
+
+    async def stop(self, hurry: asyncio.Event | None = None, *, drain_delay: float | None = None) -> None:
+        """End: lame duck, listener closed, grace, error events, everything closed. ``hurry`` cuts the waiting short."""
+        hurry = hurry or asyncio.Event()
+        self.proxy.draining = True
+        await _until(hurry.wait(), self.settings.drain_delay if drain_delay is None else drain_delay)
+        if self._server is not None:
+            self._server.close()
+        self._listener.close_idle()
+        await self._graced(hurry)
+        self.proxy.end_all()
+        await _until(self.proxy.ended(), LAST_WORDS)
+        for task in self._helpers:
+            task.cancel()
+        await asyncio.gather(*self._helpers, return_exceptions=True)
+        await self.services.close()
+        if self.around.api is not None:
+            await self.around.api.close()
+        await self._quiet()
+        await self._listener.shutdown(LAST_WORDS)
+        await self.upstream.close()
+        if self._admin_runner is not None:
+            await self._admin_runner.cleanup()
+
+    async def _graced(self, hurry: asyncio.Event) -> None:
+        """Until no request runs and none can come any more, at most the grace."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self.settings.grace
+        hurried = asyncio.create_task(hurry.wait())
+        while not hurry.is_set() and (left := end - loop.time()) > 0:
+            ended = asyncio.create_task(self.proxy.ended())
+            await asyncio.wait({ended, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            ended.cancel()
+            if await self._quiet():
+                break
+        hurried.cancel()
+
+    async def _quiet(self) -> bool:
+        """Whether no request runs after a moment for last bytes, and for connections that were just made."""
+        for _ in range(int(LAST_WORDS / 0.01)):
+            if self.proxy.running or not self._listener.connections:
+                break
+            await asyncio.sleep(0.01)
+        return not self.proxy.running
+
+
+async def serve(settings: Settings, say: Callable[[str], None]) -> int:
+    """Run a router until SIGTERM or Ctrl-C; returns the exit code."""
+    loop = asyncio.get_running_loop()
+    stopping, hurry = asyncio.Event(), asyncio.Event()
+    gentle = True
+
+    def interrupt() -> None:
+        nonlocal gentle
+        if stopping.is_set():
+            hurry.set()
+        gentle = False
+        stopping.set()
+
+    loop.add_signal_handler(signal.SIGTERM, stopping.set)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    _raise_file_limit()
+    # What was imported lives as long as the process: no full collection, which holds every stream, need look at it.
+    gc.freeze()
+    router = Router(settings)
+    await router.start()
+    say(f"headrace router: serving on {router.address}, admin {router.admin_address}")
+    await stopping.wait()
+    await router.stop(hurry, drain_delay=None if gentle else 0.0)
+    return 0
+
+
+async def _until(done: object, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await done  # type: ignore[misc]
+
+
+def _raise_file_limit() -> None:
+    """Two sockets a stream: the usual soft limit of 1,024 would stop at 500 streams."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
+    both = of_both_families(host, port, ADMIN_BACKLOG)
+    if both is not None:
+        return web.SockSite(runner, both, backlog=ADMIN_BACKLOG)
+    return web.TCPSite(runner, host, port, backlog=ADMIN_BACKLOG)
+
+
+def _url(address: tuple[object, ...]) -> str:
+    host = str(address[0])
+    return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
+
+
+def _without_effect(view: TableView) -> set[str]:
+    """What a table asks for and this router doesn't do yet."""
+    fields = {
+        f"staleness.widenAfter of {policy.key}" for policy in view.policies if policy.table.widen_after is not None
+    }
+    for engine in (engine for policy in view.policies for engine in policy.table.engines):
+        if engine.auth is not None:
+            fields.add(f"endpoints.auth of {engine.id}")
+        if engine.tls is not None and engine.tls.ca_config_map is not None:
+            fields.add(f"endpoints.tls.caFrom of {engine.id}")
+    return {f"{field} has no effect yet" for field in fields}
+
+
+def log_to_stderr() -> None:
+    """Log lines for people, on stderr."""
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.getLogger("watchfiles").setLevel(logging.WARNING)
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(Calm())

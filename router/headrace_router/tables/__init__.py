@@ -1,0 +1,1 @@
+"""Routing tables from files and the API server, and the heartbeat beside them."""
