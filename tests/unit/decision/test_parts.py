@@ -99,6 +99,28 @@ def test_changes_of_what_is_refused() -> None:
     assert "fe-c: refused 10 % of default -> nothing" in change_lines(short, calm)
 
 
+def test_a_move_that_reads_as_none_is_not_listed_beside_others() -> None:
+    """A line of "22 % -> 22 %" tells nothing; where nothing larger moved it is told in full, or the edit has no line."""
+    one, other, small = (table_of(weights) for weights in ((2210, 5790, 2000), (2240, 5760, 2000), (2240, 5660, 2100)))
+    assert change_lines([one], [other]) == ("fe: a 22.10 % -> 22.40 %",)
+    assert change_lines([other], [small]) == ("fe: b 58 % -> 57 %, c 20 % -> 21 %",)
+    assert change_lines([one], [small]) == ("fe: b 58 % -> 57 %, c 20 % -> 21 %",)
+    assert change_lines([one], [one]) == ()
+
+
+def table_of(weights: tuple[int, ...]) -> RoutingTable:
+    """The sample's table of one front-end with these weights for a, b and c."""
+    world = snapshot([engine(name, 10) for name in "abc"], [policy(frontends=[frontend("fe", 1)])])
+    (found,) = tables(world)
+    [model] = found.models
+    [routes] = model.classes
+    changed = tuple(
+        msgspec.structs.replace(route, weight=weight) for route, weight in zip(routes.routes, weights, strict=True)
+    )
+    models = (msgspec.structs.replace(model, classes=(msgspec.structs.replace(routes, routes=changed),)),)
+    return msgspec.structs.replace(found, models=models)
+
+
 def test_a_history_line_always_shows_the_largest_change() -> None:
     long = ["fe-eu-west: " + ", ".join(f"engine-{index} 10 % -> 11 %" for index in range(20)), "fe-b: a 1 % -> 2 %"]
     line = history_line("2026-11-29T12:00:00Z", 52, (("capacity", 91), ("demand", 9)), long)

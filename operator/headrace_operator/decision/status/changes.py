@@ -77,11 +77,18 @@ def _changes(name: str, old: ModelRoutes | None, new: ModelRoutes) -> list[tuple
         for engine in sorted(before.keys() | after.keys())
     ]
     moved = sorted([entry for entry in moved if entry[0] >= NOTICEABLE], key=_largest_first)
-    parts = [
-        f"{bare_name(engine)} {percent(before.get(engine, 0.0))} -> {percent(after.get(engine, 0.0))}"
-        for _, engine in moved
-    ]
+    parts = _parts([(bare_name(engine), before.get(engine, 0.0), after.get(engine, 0.0)) for _, engine in moved])
     if _refused(old) != _refused(new):
         parts.append(f"refused {_refused(old) or 'nothing'} -> {_refused(new) or 'nothing'}")
     size = sum(amount for amount, _ in moved) / 2
     return [(size, f"{name}: {', '.join(parts)}")] if parts else []
+
+
+def _parts(moved: Sequence[tuple[str, float, float]]) -> list[str]:
+    """Moves of engines' shares, largest first, but for those that read as none; if all do, the largest in full."""
+    told = [(name, percent(old), percent(new)) for name, old, new in moved]
+    seen = [f"{name} {old} -> {new}" for name, old, new in told if old != new]
+    if seen or not moved:
+        return seen
+    name, old, new = moved[0]
+    return [f"{name} {100 * old:.2f} % -> {100 * new:.2f} %"]
