@@ -16,7 +16,7 @@ from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.web_protocol import RequestHandler
 
-from headrace_router.proxy.answer import Answer
+from headrace_router.proxy.coroutine.answer import Answer
 from headrace_router.proxy.refusals import Refusal
 
 MAX_PIPELINED: Final = 64 * 1024

@@ -22,13 +22,13 @@ from headrace_router.core.view import TableView
 from headrace_router.http1 import headers, paths
 from headrace_router.http1.paths import Kind, Route
 from headrace_router.listener.connection import Connection, Given
-from headrace_router.proxy.answer import Answer
-from headrace_router.proxy.attempts import Attempts
-from headrace_router.proxy.intake import Asked, take_in
+from headrace_router.proxy.coroutine.answer import Answer
+from headrace_router.proxy.coroutine.attempts import Attempts
+from headrace_router.proxy.coroutine.intake import Asked, take_in
 from headrace_router.proxy.refusals import Refusal
-from headrace_router.proxy.relay import Exchange, relay
-from headrace_router.proxy.waiting import Waiting
-from headrace_router.proxy.watch import Expired, Watch
+from headrace_router.proxy.coroutine.relay import Exchange, relay
+from headrace_router.proxy.coroutine.waiting import Waiting
+from headrace_router.proxy.coroutine.watch import Expired, Watch
 from headrace_router.telemetry import access_log as access
 from headrace_router.telemetry.accounting import Account, Ledger
 from headrace_router.upstream.port import Upstream

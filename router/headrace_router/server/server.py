@@ -34,7 +34,7 @@ from headrace_router.endpoints.services import Services
 from headrace_router.listener.connection import Listener
 from headrace_router.listener.proxy import Proxy
 from headrace_router.listener.sockets import of_both_families
-from headrace_router.proxy.waiting import Waiting
+from headrace_router.proxy.coroutine.waiting import Waiting
 from headrace_router.server.admin import Admin
 from headrace_router.server.pod import surroundings
 from headrace_router.tables.tables import Tables

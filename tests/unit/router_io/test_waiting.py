@@ -9,7 +9,7 @@ from headrace_api.table import TableQueue
 from headrace_router.core.facts import Refusal, RequestFacts
 from headrace_router.core.selection import Pick, Selector
 from headrace_router.core.view import build_view
-from headrace_router.proxy.waiting import Waiting
+from headrace_router.proxy.coroutine.waiting import Waiting
 from support.router_table import EngineAt, routing_table
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headrace_router.proxy.watch import Expired, Watch
+from headrace_router.proxy.coroutine.watch import Expired, Watch
 
 
 async def never() -> None:

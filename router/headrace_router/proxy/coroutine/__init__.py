@@ -1,0 +1,1 @@
+"""The form with a task a request, until the callbacks serve."""
