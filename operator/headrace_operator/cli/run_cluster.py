@@ -32,6 +32,7 @@ from headrace_operator.controller.takeover import taken_over
 from headrace_operator.controller.waits import first_of
 from headrace_operator.handlers.following import Follower
 from headrace_operator.kube.client import TIMEOUT, KubeClient, KubeFault, NotLeading, connect
+from headrace_operator.kube.seen import SeenStatuses
 from headrace_operator.loader.config import OperatorConfig
 from headrace_operator.loader.config_file import ConfigFile
 from headrace_operator.loader.loader import scrape_settings
@@ -87,7 +88,7 @@ class _Operator:
             wall=Clock().now,
             on_freed=lambda: self._soon(self._freed.set),
         )
-        self._store = ClusterStore(steady_seconds)
+        self._store, self._seen = ClusterStore(steady_seconds), SeenStatuses()
         self._follower = Follower(
             self._connect(may_write=lambda: False),
             self._store,
@@ -95,6 +96,7 @@ class _Operator:
             steady_seconds,
             config.watch_namespaces,
             _named(config),
+            self._seen,
         )
         self._metrics = OperatorMetrics()
         self._controller: Controller | None = None
@@ -209,6 +211,7 @@ class _Operator:
                     clusters=_clusters(config),
                     state=self._arguments.state,
                     claims=self._claims,
+                    seen=self._seen,
                 )
             except TermBehind as behind:
                 log.warning("tables of term %d stand: the Lease was made anew, or restored", behind.standing)

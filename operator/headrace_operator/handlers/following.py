@@ -17,6 +17,7 @@ from headrace_api.base import GROUP, VERSION
 from headrace_api.endpoint_slices import SERVICE_LABEL, service_of
 from headrace_operator.handlers.session import Session, Watched
 from headrace_operator.kube.client import KubeClient, KubeFault
+from headrace_operator.kube.seen import SeenStatuses
 from headrace_operator.store.cluster import ClusterStore, Kind, ServicePort
 from headrace_operator.store.cluster_index import Key, stamp_of
 
@@ -52,8 +53,12 @@ class Follower:
         clock: Callable[[], float],
         namespaces: Sequence[str] = (),
         named: Sequence[ServicePort] = (),
+        seen: SeenStatuses | None = None,
     ) -> None:
-        """wake: called from other threads after each change. namespaces: watched ones; none means all."""
+        """wake: called from other threads after each change. namespaces: watched ones; none means all.
+
+        seen: told of every status.
+        """
         self._client = client
         self._store = store
         self._wake = wake
@@ -61,6 +66,7 @@ class Follower:
         self._namespaces = tuple(namespaces)
         self._named = tuple(named)
         self._wanted = self._namespaces, self._named
+        self._seen = seen or SeenStatuses()
         self._stopping = threading.Event()
         self._sessions: list[Session] = []
         self._begin_at = -float("inf")
@@ -265,6 +271,8 @@ class Follower:
 
     def _told_by_watch(self, kind: str, change: str | None, item: Mapping[str, Any]) -> None:
         known: Any = kind
+        if change != "DELETED":
+            self._seen.tell(kind, item)
         changed = self._store.delete(known, item) if change == "DELETED" else self._store.upsert(known, item)
         # Whoever begins to name a Service is decided on when that was read, which wakes the loop.
         if changed and not self._store.unread():

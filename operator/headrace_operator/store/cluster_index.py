@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from headrace_operator.kube.seen import older
+
 LAG_SECONDS: Final = (
     15.0  # an event that a list shows may still be on its way so long: a watch begins on a busy machine
 )
@@ -204,14 +206,6 @@ def stamp_of(item: object) -> Stamp | None:
     if not isinstance(name, str) or not name:
         return None
     return Stamp(Key(_text(namespace), name), _text(uid), _text(version))
-
-
-def older(one: str, other: str) -> bool:
-    """Whether a resourceVersion is surely older than another; what can't be compared is not.
-
-    They are decimal numbers of one sequence in every API server (since Kubernetes 1.35 by contract, KEP 5504).
-    """
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
 
 
 def _number(version: str) -> int:

@@ -100,7 +100,7 @@ def test_changes_of_what_is_refused() -> None:
 
 
 def test_a_move_that_reads_as_none_is_not_listed_beside_others() -> None:
-    """A line of "22 % -> 22 %" tells nothing; where nothing larger moved it is told in full, or the edit has no line."""
+    """A line of "22 % -> 22 %" tells nothing; where nothing larger moved, it is told in full."""
     one, other, small = (table_of(weights) for weights in ((2210, 5790, 2000), (2240, 5760, 2000), (2240, 5660, 2100)))
     assert change_lines([one], [other]) == ("fe: a 22.10 % -> 22.40 %",)
     assert change_lines([other], [small]) == ("fe: b 58 % -> 57 %, c 20 % -> 21 %",)

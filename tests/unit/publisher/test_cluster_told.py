@@ -14,6 +14,7 @@ from headrace_api.base import resource_id
 from headrace_api.status import PolicyStatus
 from headrace_operator.kube.client import KubeFault, NotLeading
 from headrace_operator.kube.pool import Pool
+from headrace_operator.kube.seen import SeenStatuses
 from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.events import EXPIRY_SECONDS, ClusterEvents
 from headrace_operator.publisher.cluster.heartbeats import ClusterHeartbeat, NamespaceBeats
@@ -44,9 +45,9 @@ def statuses(kube: FakeKube, pool: Pool) -> ClusterStatuses:
     return fresh(kube, pool)
 
 
-def fresh(kube: FakeKube, pool: Pool, leading: bool = True) -> ClusterStatuses:
+def fresh(kube: FakeKube, pool: Pool, leading: bool = True, seen: SeenStatuses | None = None) -> ClusterStatuses:
     client = kube.client(may_write=lambda: leading)
-    return ClusterStatuses(client, pool, read_statuses(client, ()), Complaints())
+    return ClusterStatuses(client, pool, read_statuses(client, ()), Complaints(), seen=seen)
 
 
 def chat(kube: FakeKube, name: str = "chat", uid: str = "uid-chat") -> None:
@@ -87,6 +88,44 @@ def test_what_stands_is_not_written_again_after_a_takeover(
     again.set(policy_of(), 1, numbered(1))
     assert again.flush(0.0) == 0
     assert kube.writes() == []
+
+
+def test_what_somebody_else_took_away_or_changed_is_written_again(kube: FakeKube, pool: Pool) -> None:
+    """Not at every word of a watch: what it tells of our own writes, of edits and of what is older changes nothing."""
+    chat(kube)
+    seen = SeenStatuses()
+    statuses = fresh(kube, pool, seen=seen)
+
+    def told() -> None:
+        seen.tell("RoutingPolicy", kube.get(POLICIES, "inf/chat"))
+
+    def flushed(steady: float) -> int:
+        statuses.set(policy_of(uid="uid-chat"), 1, numbered(1))
+        return statuses.flush(steady)
+
+    told()
+    assert flushed(0.0) == 1
+    told()
+    assert flushed(10.0) == 0
+    kube.edit(POLICIES, "inf/chat", lambda found: found.update(spec={"x": 1}))
+    old = kube.get(POLICIES, "inf/chat")
+    told()
+    assert flushed(20.0) == 0
+    kube.edit(POLICIES, "inf/chat", lambda found: found.pop("status"))
+    told()
+    assert (flushed(21.0), flushed(22.0)) == (1, 0)
+    told()
+    seen.tell("RoutingPolicy", {**old, "status": {}})
+    assert flushed(30.0) == 0
+    kube.edit(POLICIES, "inf/chat", lambda found: found["status"].update(observedGeneration=7))
+    told()
+    assert (flushed(40.0), flushed(50.0)) == (1, 0)
+    assert kube.get(POLICIES, "inf/chat")["status"]["observedGeneration"] == 1
+    # The next leader knows what stood, and watches tell it all at once.
+    again = fresh(kube, pool, seen=seen)
+    told()
+    again.set(policy_of(uid="uid-chat"), 1, numbered(1))
+    assert again.flush(0.0) == 0
 
 
 def test_many_statuses_wait_for_the_next_round(kube: FakeKube, pool: Pool) -> None:

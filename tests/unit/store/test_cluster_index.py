@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_operator.store.cluster_index import BEGIN_SECONDS, LAG_SECONDS, Key, KindIndex, older, stamp_of
+from headrace_operator.kube.seen import older
+from headrace_operator.store.cluster_index import BEGIN_SECONDS, LAG_SECONDS, Key, KindIndex, stamp_of
 
 Json = dict[str, Any]
 

@@ -13,6 +13,7 @@ from typing import Final
 from headrace_operator.decision.memory import Memory
 from headrace_operator.kube.client import KubeClient
 from headrace_operator.kube.pool import Pool
+from headrace_operator.kube.seen import SeenStatuses
 from headrace_operator.publisher.cluster.claims import Claims
 from headrace_operator.publisher.cluster.clusters import THREADS, Clusters, Term
 from headrace_operator.publisher.cluster.events import ClusterEvents
@@ -54,8 +55,10 @@ class NoRecords:
 class ClusterPublisher(Publisher):
     """A publisher in a cluster; ``cluster_publisher`` makes it."""
 
-    def __init__(self, term: Term, clusters: Clusters, faults: Sequence[str], state: Path | None) -> None:
-        """faults: what reading back found. state: where records are kept, if they are.
+    def __init__(
+        self, term: Term, clusters: Clusters, faults: Sequence[str], state: Path | None, seen: SeenStatuses | None
+    ) -> None:
+        """faults: what reading back found. state: where records are kept, if they are. seen: statuses as watches tell.
 
         Raises:
             KubeFault: statuses can't be read.
@@ -76,7 +79,7 @@ class ClusterPublisher(Publisher):
                 revision=max((table.identity.revision for table in tables), default=0),
             ),
             tables=clusters.tables,
-            statuses=ClusterStatuses(term.local, self._pool, stood, complaints, term.watched),
+            statuses=ClusterStatuses(term.local, self._pool, stood, complaints, term.watched, seen=seen),
             events=self._telling,
             records=records,
             heartbeat=clusters.heartbeat,
@@ -110,12 +113,14 @@ def cluster_publisher(
     state: Path | None = None,
     claims: Claims | None = None,
     steady: Callable[[], float] = time.monotonic,
+    seen: SeenStatuses | None = None,
 ) -> ClusterPublisher:
     """The publisher of a leader's term, with what stands read back. Does I/O: call it in a thread.
 
     local: the client of the operator's own cluster; its ``may_write`` guards writes to all. namespace: the operator's.
     holder: the pod's name. watched: namespaces (none: all). clusters: kubeconfig file by name. state: where records are
-    kept, if they are. claims: whose namespaces are whose, where that was known before this term.
+    kept, if they are. claims: whose namespaces are whose, where that was known before this term. seen: statuses as
+    watches tell them.
 
     Raises:
         KubeFault: the own cluster can't be read.
@@ -128,7 +133,7 @@ def cluster_publisher(
     try:
         faults = made.read_back(clusters)
         _ahead(made)
-        return ClusterPublisher(this, made, faults, state)
+        return ClusterPublisher(this, made, faults, state, seen)
     except BaseException:
         made.close(0.0)
         raise

@@ -3,10 +3,12 @@
 On the routing-weight path, after the tables. A status is written when it differs from what stands there, at most once
 per five seconds an object (also where that fails), over the version of the resource that was read; a conflict is read
 again, and only the leader tries again. What the API server refuses is told and not tried again until it is another.
+What somebody else changed or took away, as watches tell, is written again.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Sequence
 from http import HTTPStatus
@@ -20,9 +22,12 @@ from headrace_api.policy import RoutingPolicy
 from headrace_api.status import EngineStatus, PolicyStatus
 from headrace_operator.kube.client import Json, KubeClient, KubeFault
 from headrace_operator.kube.pool import Pool
+from headrace_operator.kube.seen import SeenStatuses, digest_of, older
 from headrace_operator.publisher.complaints import Complaints
 from headrace_operator.publisher.ports import StatusKey
 from headrace_operator.publisher.statuses import QUIET_SECONDS
+
+log = logging.getLogger(__name__)
 
 PLURALS: Final = {"RoutingPolicy": "routingpolicies", "InferenceEngine": "inferenceengines"}
 ATTEMPTS: Final = 3
@@ -39,11 +44,12 @@ class _Wanted(NamedTuple):
 
 
 class ReadStatuses(NamedTuple):
-    """What stood when this term began, by kind and id; and the versions of the resources."""
+    """What stood when this term began, by kind and id; versions of the resources, and digests of their statuses."""
 
     policies: dict[str, PolicyStatus]
     engines: dict[str, EngineStatus]
     versions: dict[StatusKey, str]
+    digests: dict[StatusKey, int]
 
 
 class ClusterStatuses:
@@ -57,8 +63,9 @@ class ClusterStatuses:
         complaints: Complaints,
         watched: Sequence[str] = (),
         clock: Callable[[], float] = time.monotonic,
+        seen: SeenStatuses | None = None,
     ) -> None:
-        """watched: namespaces (none: all). clock: steady seconds, which pass while it writes."""
+        """watched: namespaces (none: all). clock: steady seconds, which pass while it writes. seen: fed by watches."""
         self._clock = clock
         self._watched = tuple(watched)
         self._client = client
@@ -71,6 +78,8 @@ class ClusterStatuses:
         }
         self._uids: dict[StatusKey, str] = {}
         self._versions: dict[StatusKey, str] = dict(stood.versions)
+        self._digests: dict[StatusKey, int] = dict(stood.digests)
+        self._seen = seen or SeenStatuses()
         self._refused: dict[StatusKey, Status] = {}
         self._times: dict[StatusKey, float] = {}
 
@@ -85,7 +94,15 @@ class ClusterStatuses:
     def keep_only(self, keys: Collection[StatusKey]) -> None:
         """Forget what is gone; its status went with it."""
         known: dict[StatusKey, Any]
-        for known in (self._wanted, self._standing, self._uids, self._versions, self._refused, self._times):
+        for known in (
+            self._wanted,
+            self._standing,
+            self._uids,
+            self._versions,
+            self._digests,
+            self._refused,
+            self._times,
+        ):
             for key in known.keys() - keys:
                 del known[key]
 
@@ -97,6 +114,7 @@ class ClusterStatuses:
         Raises:
             NotLeading: nothing may be written any more.
         """
+        self._notice()
         due = [
             key
             for key, wanted in self._wanted.items()
@@ -111,6 +129,18 @@ class ClusterStatuses:
             portion, due = due[:PORTION], due[PORTION:]
             written += self._flush(portion, steady)
         return written
+
+    def _notice(self) -> None:
+        """What stands no more as it was written is due again."""
+        for name, seen in self._seen.news().items():
+            key = StatusKey(*name)
+            if key not in self._standing or key not in self._wanted or seen.uid != self._uids.get(key):
+                continue
+            if older(seen.version, self._versions.get(key, "")) or seen.digest == self._digests.get(key):
+                continue
+            log.info("the status of %s %s was changed by somebody else: it is written again", key.kind, key.id)
+            del self._standing[key]
+            self._versions[key] = seen.version
 
     def _flush(self, due: Sequence[StatusKey], steady: float) -> int:
         written = 0
@@ -174,6 +204,7 @@ class ClusterStatuses:
                 continue
             self._standing[key] = wanted.status
             self._versions[key] = str(found["metadata"].get("resourceVersion", ""))
+            self._digests[key] = digest_of(found)
             return
 
     def _read_again(self, path: str, wanted: _Wanted) -> str:
@@ -190,13 +221,14 @@ def read_statuses(client: KubeClient, watched: Collection[str]) -> ReadStatuses:
     Raises:
         KubeFault: they can't be read.
     """
-    found = ReadStatuses({}, {}, {})
+    found = ReadStatuses({}, {}, {}, {})
     for kind, plural in PLURALS.items():
         for path in scopes(plural, watched):
             for one in client.every(path):
                 metadata = one["metadata"]
                 key = StatusKey(kind, f"{metadata['namespace']}/{metadata['name']}")
                 found.versions[key] = str(metadata.get("resourceVersion", ""))
+                found.digests[key] = digest_of(one)
                 if kind == "RoutingPolicy":
                     _take(one, PolicyStatus, found.policies)
                 else:
