@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Final
 
-from headrace_router.endpoints.resolve import NotFound, Resolver, Unresolved
+from headrace_router.upstream.resolve import NotFound, Resolver, Unresolved
 
 log = logging.getLogger("headrace.router")
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from headrace_router.core.selection import Selector
-from headrace_router.endpoints.resolve import NotFound, Resolver, Unresolved
+from headrace_router.upstream.resolve import NotFound, Resolver, Unresolved
 
 # About once a minute, and so that five minutes always hold five samples.
 EVERY: Final = 50.0

@@ -17,9 +17,9 @@ from headrace_router.background import for_ever
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import TableView
 from headrace_router.endpoints.dns import DnsServices
-from headrace_router.endpoints.resolve import Resolver
 from headrace_router.endpoints.slices import NamespaceSlices
 from headrace_router.kube.client import KubeApi
+from headrace_router.upstream.resolve import Resolver
 
 log = logging.getLogger("headrace.router")
 

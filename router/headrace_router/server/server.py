@@ -28,7 +28,6 @@ from headrace_router.background import for_ever
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import TableView, build_view
 from headrace_router.endpoints.prober import probe_for_ever
-from headrace_router.endpoints.resolve import Resolver
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.endpoints.services import Services
 from headrace_router.listener.connection import Listener
@@ -44,6 +43,7 @@ from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import Calm
 from headrace_router.telemetry.metrics import Metrics
 from headrace_router.upstream.aiohttp_client import AiohttpUpstream
+from headrace_router.upstream.resolve import Resolver
 
 log = logging.getLogger("headrace.router")
 

@@ -7,11 +7,14 @@ attempt is free (NotSent) or a retry that the budget must allow (Lost).
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from headrace_router.http1.headers import RawHeaders
+
+if TYPE_CHECKING:
+    from headrace_router.http1.response_head import ResponseHead
 
 
 class NotSent(Exception):
@@ -41,13 +44,17 @@ class Cut(Exception):
     """The answer's body ended before its framing said so, or its framing is broken."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where an attempt goes. Connections belong to the engine, not to the address: an address may change hands."""
+class Address(NamedTuple):
+    """Where an attempt goes. Connections belong to the engine, not to the address: an address may change hands.
+
+    ``server_name``: what an https engine's certificate must say, if not the URL's host. ``tls``: what its signer is
+    known by, None is the system's authorities.
+    """
 
     engine: str
     url: str
     server_name: str | None = None
+    tls: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +115,77 @@ class Upstream(Protocol):
 
     async def close(self) -> None:
         """Close everything."""
+
+
+class Outgoing(NamedTuple):
+    """What an attempt sends, byte for byte; Host, Content-Length and Connection are the upstream's.
+
+    ``target`` as it came, ``lines`` whole header lines joined, each with its CRLF.
+    """
+
+    method: str
+    target: str
+    lines: bytes
+    body: bytes
+
+
+class Sink(Protocol):
+    """Takes one attempt's answer in. Never called inside ``send`` or ``abort``, nor after ``abort``.
+
+    After any number of these exactly one of body_ended and attempt_failed comes, last of all.
+    """
+
+    def head_came(self, head: ResponseHead) -> None:
+        """The final head; interim ones (1xx) are swallowed."""
+
+    def body_came(self, raw: bytes, payload: bytes) -> None:
+        """Bytes of the body. ``raw``: if the head says chunked, framing that may be passed on as it is, without the
+        last chunk; otherwise the payload itself."""
+
+    def body_ended(self) -> None:
+        """The body is complete. The connection is already back with the others, or closed."""
+
+    def attempt_failed(self, error: NotSent | Lost | Cut) -> None:
+        """NotSent or Lost before a head, Cut behind it."""
+
+
+class Leg(Protocol):
+    """One attempt's hold on its connection."""
+
+    @property
+    def at_boundary(self) -> bool:
+        """Whether the body so far ends where a chunk may be added: between chunks, or it isn't chunked. Also when it
+        was cut."""
+
+    def abort(self) -> None:
+        """Close the engine's connection now, so that it stops its work; harmless when the attempt has ended."""
+
+    def pause(self) -> None:
+        """Read no more; what was read already may still come."""
+
+    def resume(self) -> None:
+        """Read on. Calls nothing back itself."""
+
+
+class UpstreamPool(Protocol):
+    """Sends requests to engines and keeps their connections."""
+
+    def send(self, address: Address, outgoing: Outgoing, sink: Sink, *, connect: float) -> Leg:
+        """Send, over a kept connection or a new one. ``connect``: seconds for a new one's name, connect and TLS
+        together; 0 is no limit."""
+
+    def renew(self, engine: str) -> None:
+        """Use none of the engine's idle connections any more: one of them was found closed."""
+
+    def retain(self, engines: Collection[str]) -> None:
+        """Forget the connections of all other engines: idle ones now, busy ones when their answers end."""
+
+    async def fetch(self, address: Address, target: str, timeout: float) -> int:  # noqa: ASYNC109
+        """The status of a GET, once its body has ended.
+
+        Raises:
+            NotSent, Lost, Cut: see there. TimeoutError: after ``timeout`` seconds.
+        """
+
+    async def close(self) -> None:
+        """Close everything; attempts that still run fail."""

@@ -14,9 +14,9 @@ import pytest
 from headrace_api.table import RoutingTable
 from headrace_router.endpoints import dns as dns_services
 from headrace_router.endpoints import services
-from headrace_router.endpoints.resolve import NotFound, Resolver, Unresolved
 from headrace_router.server import server
 from headrace_router.server.server import Router
+from headrace_router.upstream.resolve import NotFound, Resolver, Unresolved
 from support.fake_api import CONFIGMAPS, SERVICES, SLICES, FakeApi, config_map, service_object, slice_of
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import ask, get, post

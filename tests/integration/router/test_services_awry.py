@@ -10,10 +10,10 @@ import pytest
 from headrace_router.endpoints import dns as dns_services
 from headrace_router.endpoints import services
 from headrace_router.endpoints import slices as kube_slices
-from headrace_router.endpoints.resolve import NotFound, Resolver
 from headrace_router.kube import watch as kube_watch
 from headrace_router.server import server
 from headrace_router.server.server import Router
+from headrace_router.upstream.resolve import NotFound, Resolver
 from support.fake_api import CONFIGMAPS, SERVICES, SLICES, FakeApi, config_map, service_object, slice_of
 from support.fake_engine import FakeEngine, answers
 from support.raw_client import ask, post

@@ -13,12 +13,12 @@ import pytest
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import build_view
 from headrace_router.endpoints import dns as dns_services
-from headrace_router.endpoints import resolve
 from headrace_router.endpoints.dns import DnsServices
-from headrace_router.endpoints.resolve import NotFound, Resolver, Unresolved, look_up
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
+from headrace_router.upstream import resolve
 from headrace_router.upstream.aiohttp_client import AiohttpUpstream
 from headrace_router.upstream.port import Address, NotSent, UpstreamRequest
+from headrace_router.upstream.resolve import NotFound, Resolver, Unresolved, look_up
 from support.fake_engine import FakeEngine, answers
 from support.router_core import make_table, swap
 from support.router_process import until
