@@ -1,0 +1,137 @@
+"""Header rules of both directions on lines: what ends at this hop, what is added.
+
+On the request path. Everything hop-by-hop ends here (the fixed set and whatever ``Connection`` names, RFC 9110 7.6.1),
+and every header by which a client could pose as a part of the system; the rest passes byte for byte, in its order. Must
+not read a clock or the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from headrace_router.http1.lines import (
+    CONNECTION,
+    CREDENTIAL,
+    FORWARDED_FOR,
+    GARBLED,
+    REQUEST_ID,
+    STEERS,
+    STOPS_BEFORE_CLIENT,
+    STOPS_BEFORE_ENGINE,
+    Line,
+)
+
+MAX_REQUEST_ID: Final = 128
+# Proxies that a request may have come through; real chains have a handful.
+MAX_HOPS: Final = 20
+_ID_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:/+=@"
+_UNNAMED: Final = frozenset({b"close", b"keep-alive", b""})
+
+
+def value_of(lines: Iterable[Line], name: bytes) -> bytes | None:
+    """The first value of a header; ``name`` in lower case."""
+    for line in lines:
+        if line.name == name:
+            return line.value
+    return None
+
+
+def garbled(lines: Iterable[Line]) -> str | None:
+    """The name of a header whose value is no UTF-8: engines and gateways would read it in different ways."""
+    for line in lines:
+        if line.rule & GARBLED:
+            return line.name.decode("ascii")
+    return None
+
+
+def in_a_loop(lines: Iterable[Line]) -> bool:
+    """Whether a request has come through so many proxies that it goes in circles: an engine's address is a router's."""
+    hops = 0
+    for line in lines:
+        if line.rule & FORWARDED_FOR:
+            hops += 1 + line.value.count(b",")
+    return hops > MAX_HOPS
+
+
+def request_id(lines: Iterable[Line], fresh: Callable[[], str]) -> str:
+    """The client's own request id when it is harmless, else a ``fresh`` one."""
+    for line in lines:
+        if line.rule & REQUEST_ID:
+            given = line.value
+            if given and len(given) <= MAX_REQUEST_ID and not given.translate(None, _ID_BYTES):
+                return given.decode("ascii")
+            break
+    return fresh()
+
+
+def to_engine(
+    lines: Sequence[Line],
+    *,
+    peer: str | None,
+    request_id: str,
+    keep: frozenset[bytes] = frozenset(),
+    drop_authorization: bool = False,
+) -> bytes:
+    """Header lines an engine gets, joined: the client's, in their order, without what ends at this hop.
+
+    ``X-Forwarded-For`` is the client's list with the peer's address appended. ``keep`` names internal headers that may
+    pass (the priority header, for a router behind a router). ``drop_authorization``: the client's key is the router's
+    own business. Host, Content-Length and Connection belong to the upstream leg.
+    """
+    marked = [line for line in lines if line.rule]
+    named = _named(marked)
+    forwarded = [line.value for line in marked if line.rule & FORWARDED_FOR and line.name not in named]
+    stops = STOPS_BEFORE_ENGINE | CREDENTIAL if drop_authorization else STOPS_BEFORE_ENGINE
+    passed = [
+        line.raw
+        for line in lines
+        if not line.rule & stops and line.name not in named and (not line.rule & STEERS or line.name in keep)
+    ]
+    if peer:
+        forwarded.append(peer.encode("ascii", "replace"))
+    if forwarded:
+        passed.append(b"X-Forwarded-For: %b\r\n" % b", ".join(forwarded))
+    passed.append(b"x-request-id: %b\r\n" % request_id.encode("ascii"))
+    return b"".join(passed)
+
+
+def to_client(lines: Sequence[Line], *, extra: bytes = b"", sse: bool = False) -> bytes:
+    """An engine's header lines as the client gets them, joined: without what ends at this hop and Content-Length.
+
+    ``extra``: lines of our own. ``sse``: adds what keeps anything in between from buffering or caching the stream.
+    """
+    named = _named(lines)
+    passed = [line.raw for line in lines if not line.rule & STOPS_BEFORE_CLIENT and line.name not in named]
+    if sse:
+        names = {line.name for line in lines} - named
+        if b"x-accel-buffering" not in names:
+            passed.append(b"X-Accel-Buffering: no\r\n")
+        if b"cache-control" not in names:
+            passed.append(b"Cache-Control: no-cache\r\n")
+    passed.append(extra)
+    return b"".join(passed)
+
+
+def is_event_stream(lines: Iterable[Line]) -> bool:
+    """Whether the body is SSE that can be read and added to: text/event-stream without a content coding."""
+    kind = coding = None
+    for line in lines:
+        if line.name == b"content-type" and kind is None:
+            kind = line.value
+        elif line.name == b"content-encoding" and coding is None:
+            coding = line.value
+    return (
+        kind is not None
+        and kind.partition(b";")[0].strip().lower() == b"text/event-stream"
+        and (coding is None or coding.lower() == b"identity")
+    )
+
+
+def _named(lines: Iterable[Line]) -> frozenset[bytes]:
+    """Headers that Connection names, in lower case."""
+    named: set[bytes] = set()
+    for line in lines:
+        if line.rule & CONNECTION:
+            named.update(member.strip(b" \t").lower() for member in line.value.split(b","))
+    return frozenset(named - _UNNAMED)
