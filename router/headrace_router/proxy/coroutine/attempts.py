@@ -21,10 +21,10 @@ from headrace_router.core.retry import Retry, decide_retry, read_retry_after
 from headrace_router.core.selection import Pick, Selector
 from headrace_router.http1.headers import to_engine, value_of
 from headrace_router.proxy.coroutine.intake import Asked
-from headrace_router.proxy.refusals import Refusal, not_picked
 from headrace_router.proxy.coroutine.relay import Arrived, Exchange
 from headrace_router.proxy.coroutine.waiting import Waiting
 from headrace_router.proxy.coroutine.watch import Expired
+from headrace_router.proxy.refusals import Refusal, not_picked
 from headrace_router.telemetry import accounting
 from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Upstream, UpstreamRequest
 

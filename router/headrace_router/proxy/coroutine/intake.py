@@ -23,8 +23,8 @@ from headrace_router.core.view import PolicyView, TableView
 from headrace_router.http1.headers import garbled, in_a_loop, value_of
 from headrace_router.http1.numbers import whole
 from headrace_router.http1.paths import Kind, Route
-from headrace_router.proxy.refusals import Refusal
 from headrace_router.proxy.coroutine.watch import Expired, Watch
+from headrace_router.proxy.refusals import Refusal
 
 # Seconds without a byte of a body that is being read.
 BODY_IDLE: Final = 60.0

@@ -16,8 +16,8 @@ from headrace_api.table import TableTimeouts
 from headrace_router.core.selection import Pick
 from headrace_router.http1.headers import RawHeaders, is_event_stream, said, stream_hints, to_client, value_of
 from headrace_router.proxy.coroutine.answer import Answer
-from headrace_router.proxy.refusals import cut_event
 from headrace_router.proxy.coroutine.watch import Expired, Watch
+from headrace_router.proxy.refusals import cut_event
 from headrace_router.telemetry import accounting
 from headrace_router.telemetry.accounting import Account
 from headrace_router.telemetry.sse import StreamObserver, UnaryObserver

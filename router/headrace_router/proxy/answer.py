@@ -1,0 +1,195 @@
+"""The client's side of one exchange: writes one head, then framed body bytes, then a true end or none.
+
+On the request path, synchronous: the transport buffers, and its protocol says when that is too much. Framing is chosen
+once: the engine's Content-Length, the engine's own chunks as they came, chunks of ours, or (HTTP/1.0) the connection's
+end. A cut answer never looks complete: no zero chunk, a missing length, or a reset where nothing else could tell
+(STR-01, PRO-02). One status line per answer, whatever fails later (STR-02). Must not know engines, tables or policies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from enum import IntEnum
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+_NO_LINGER: Final = struct.pack("ii", 1, 0)
+# Seconds that a client may take for the last bytes of an answer that failed.
+_LAST_BYTES: Final = 5.0
+_CONTROL: Final = bytes(range(32)) + b"\x7f"
+_END_OF_CHUNKS: Final = b"0\r\n\r\n"
+_CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
+_CLOSE: Final = b"Connection: close\r\n"
+_KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
+
+
+class ClientTransport(Protocol):
+    """What an answer needs of a connection; asyncio's transports have it."""
+
+    def write(self, data: bytes) -> None: ...
+    def close(self) -> None: ...
+    def abort(self) -> None: ...
+    def is_closing(self) -> bool: ...
+    def get_write_buffer_size(self) -> int: ...
+    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
+
+
+class _Framing(IntEnum):
+    NOTHING = 0
+    LENGTH = 1
+    THEIR_CHUNKS = 2
+    OUR_CHUNKS = 3
+    CONNECTION_END = 4
+
+
+class Answer:
+    """Writes one answer to a client's transport.
+
+    Args:
+        transport: the client's connection.
+        old: the client speaks HTTP/1.0.
+        keep_alive: the client wants the connection kept; may be taken back until the head is out.
+        bodiless: HEAD.
+    """
+
+    __slots__ = (
+        "_framing",
+        "_head",
+        "_old",
+        "_remaining",
+        "bodiless",
+        "complete",
+        "keep_alive",
+        "sent",
+        "status",
+        "transport",
+    )
+
+    def __init__(self, transport: ClientTransport, *, old: bool, keep_alive: bool, bodiless: bool) -> None:
+        self.transport = transport
+        self._old = old
+        self._head = b""
+        self._framing = _Framing.NOTHING
+        self._remaining = 0
+        self.keep_alive = keep_alive
+        self.bodiless = bodiless
+        self.status = 0
+        self.sent = False
+        self.complete = False
+
+    def begin(self, status: int, reason: bytes, lines: bytes, length: int | None, *, chunked: bool = False) -> None:
+        """Fix status and header lines; they leave with the first body bytes.
+
+        Args:
+            status: of the answer.
+            reason: its phrase.
+            lines: header lines, each with its CRLF, without Content-Length, Transfer-Encoding and Connection.
+            length: of the body, None where it is not known.
+            chunked: ``put`` gets the body's chunks as they came.
+        """
+        assert not self.sent, "one status line an answer"
+        framed = b""
+        if status in (204, 304) or self.bodiless:
+            self.bodiless = True
+            if length is not None and status != 204:
+                framed = b"Content-Length: %d\r\n" % length
+        elif length is not None:
+            self._framing = _Framing.LENGTH
+            self._remaining = length
+            framed = b"Content-Length: %d\r\n" % length
+        elif self._old:
+            self._framing = _Framing.CONNECTION_END
+            self.keep_alive = False
+        else:
+            self._framing = _Framing.THEIR_CHUNKS if chunked else _Framing.OUR_CHUNKS
+            framed = _CHUNKED
+        if not self.keep_alive:
+            framed += _CLOSE
+        elif self._old:
+            framed += _KEEP_ALIVE
+        self._head = b"%b%b%b\r\n" % (_status_line(status, reason), lines, framed)
+        self.status = status
+        self.sent = True
+
+    def whole(self, status: int, reason: bytes, lines: bytes, body: bytes) -> None:
+        """Send a small answer of our own at once."""
+        self.begin(status, reason, lines, len(body))
+        self._send(b"" if self.bodiless else body)
+        self.complete = True
+
+    def put(self, raw: bytes, payload: bytes) -> None:
+        """Send body bytes. ``raw``: as the engine framed them; ``payload``: the same without framing.
+
+        Raises:
+            ConnectionResetError: the connection is closing already.
+        """
+        framing = self._framing
+        if framing is _Framing.THEIR_CHUNKS:
+            self._send(raw)
+        elif framing is _Framing.LENGTH:
+            if len(payload) > self._remaining:
+                payload = payload[: self._remaining]
+            self._remaining -= len(payload)
+            self._send(payload)
+        elif payload and framing is not _Framing.NOTHING:
+            self._send(payload if framing is _Framing.CONNECTION_END else _chunk(payload))
+
+    def end(self) -> None:
+        """The body is complete. Short of its length it is not: then the connection is aborted.
+
+        Raises:
+            ConnectionResetError: the connection is closing already.
+        """
+        if self._remaining:
+            self.abort()
+            return
+        chunks = self._framing is _Framing.THEIR_CHUNKS or self._framing is _Framing.OUR_CHUNKS
+        self._send(_END_OF_CHUNKS if chunks else b"")
+        self.complete = True
+
+    def fail(self, event: bytes | None, *, at_boundary: bool) -> None:
+        """The body can't be completed: say so by ``event`` where the framing has room, and close without a true end.
+
+        ``at_boundary``: what was put last ended where one of the engine's chunks ends.
+        """
+        framing = self._framing
+        room = framing in (_Framing.OUR_CHUNKS, _Framing.CONNECTION_END) or (
+            framing is _Framing.THEIR_CHUNKS and at_boundary
+        )
+        if event is None or not self.sent or not room or self.transport.is_closing():
+            self.abort()
+            return
+        self.keep_alive = False
+        self._send(event if framing is _Framing.CONNECTION_END else _chunk(event))
+        self.transport.close()
+        asyncio.get_running_loop().call_later(_LAST_BYTES, self.transport.abort)
+
+    def abort(self) -> None:
+        """Cut the connection so that the client can't take the answer for complete."""
+        self.keep_alive = False
+        self.complete = False
+        if self._framing is _Framing.CONNECTION_END:
+            connection = self.transport.get_extra_info("socket")
+            if connection is not None:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+        self.transport.abort()
+
+    def _send(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        if data:
+            self.transport.write(data)
+
+
+def _chunk(payload: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(payload), payload)
+
+
+@lru_cache(maxsize=256)
+def _status_line(status: int, reason: bytes) -> bytes:
+    return b"HTTP/1.1 %d %b\r\n" % (status, reason.translate(None, _CONTROL))
