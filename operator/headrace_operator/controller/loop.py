@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import msgspec
@@ -20,6 +19,7 @@ import msgspec
 from headrace_api.table import RoutingTable
 from headrace_api.units import seconds
 from headrace_operator.controller.clock import Clock
+from headrace_operator.controller.failing import Failing
 from headrace_operator.controller.metrics import OperatorMetrics
 from headrace_operator.controller.takeover import Restored, all_fresh, shedding_policies
 from headrace_operator.controller.waits import first_of
@@ -53,15 +53,6 @@ class Store(Protocol):
 
     def look(self, *, thorough: bool) -> Resources:
         """The resources now; the same object while nothing changed."""
-
-
-@dataclass(slots=True)
-class _Told:
-    """What was logged already."""
-
-    faults: frozenset[str] = frozenset()
-    failures: set[str] = field(default_factory=set)
-    held: bool = False
 
 
 class Controller:
@@ -103,7 +94,8 @@ class Controller:
         self._woken = asyncio.Event()
         self._thorough_at = -float("inf")
         self._went_round = clock.steady()
-        self._told = _Told()
+        self._told_faults: frozenset[str] = frozenset()
+        self._failing = Failing()
         self.rounds = 0
 
     def wake(self) -> None:
@@ -175,14 +167,9 @@ class Controller:
             try:
                 return await asyncio.to_thread(self._publisher.stamp_term, {})
             except (NotLeading, KubeFault) as error:
-                self._tell_once(f"the term can't be put on the tables yet: {error}")
+                self._failing.tell_once(f"the term can't be put on the tables yet: {error}")
             await first_of(RETRY_SECONDS, stop)
         return 0
-
-    def _tell_once(self, what: str) -> None:
-        if what not in self._told.failures:
-            self._told.failures.add(what)
-            log.info("%s", what)
 
     async def _all_read(self) -> bool:
         """Whether everything that is to be read has been, so that a restart knows what the last start knew."""
@@ -205,27 +192,28 @@ class Controller:
             with self._metrics.tick_seconds.time():
                 await self._tick()
         except NotLeading as error:
-            if not self._told.held:
-                self._told.held = True
-                log.info("nothing is written: %s", error)
+            self._failing.held(error)
             self._metrics.ticks.labels("failed").inc()
             return False
-        except Exception as error:
-            kind = f"{type(error).__name__}: {str(error)[:200]}"
-            if kind not in self._told.failures:
-                self._told.failures.add(kind)
-                log.exception("this round failed, the last tables stay (told once): %s", kind)
+        except Exception as error:  # noqa: BLE001  the next round goes on from what is there then
+            trouble = self._failing.failed(error, self._clock.steady(), self.patience())
+            if trouble:
+                await self._show_trouble(trouble)
             self._metrics.ticks.labels("failed").inc()
             return False
         else:
-            if self._told.failures or self._told.held:
-                log.info("rounds succeed again")
-                self._told.failures.clear()
-                self._told.held = False
+            self._failing.succeeded()
             self._metrics.ticks.labels("done").inc()
             return True
         finally:
             self._moved_on()
+
+    async def _show_trouble(self, trouble: str) -> None:
+        """Say in the policies' statuses that nothing is decided any more, as far as that can be done."""
+        known, at = self._resources or Resources(), self._clock.now()
+        with contextlib.suppress(Exception):
+            await asyncio.to_thread(self._publisher.show_policies, known.policies, _refused(known), at, trouble=trouble)
+            await asyncio.to_thread(self._publisher.flush, self._clock.steady())
 
     async def _load(self) -> Resources:
         """Configuration and resources as they are now; whoever reads signals follows."""
@@ -299,7 +287,7 @@ class Controller:
         self, resources: Resources, snapshot: Snapshot, decision: Decision, before: Sequence[RoutingTable]
     ) -> None:
         publisher, at = self._publisher, self._clock.now()
-        refused = {(name.kind, name.id): message for name, message in resources.refused.items()}
+        refused = _refused(resources)
         rejected = {(name.kind, name.id): metadata for name, metadata in resources.rejected.items()}
         written = publisher.publish(decision.tables, table_places(resources.policies))
         self._moved_on()
@@ -382,12 +370,16 @@ class Controller:
         """Log what is newly wrong, and that it is right again."""
         now = frozenset(faults)
         for fault in faults:
-            if fault not in self._told.faults:
+            if fault not in self._told_faults:
                 log.warning("%s", fault)
-        if self._told.faults and not now:
+        if self._told_faults and not now:
             log.info("all manifests are right again")
-        self._told.faults = now
+        self._told_faults = now
         self._metrics.faults.set(len(now))
+
+
+def _refused(resources: Resources) -> dict[tuple[str, str], str]:
+    return {(name.kind, name.id): message for name, message in resources.refused.items()}
 
 
 def _policies_of(tables: Iterable[RoutingTable]) -> set[str]:

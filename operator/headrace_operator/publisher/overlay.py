@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from headrace_api.names import PUBLISHED, READY, STALLED
+from headrace_api.names import PUBLISHED, READY, SOLVED, STALLED
 from headrace_api.status import MAX_CONDITIONS, MAX_MESSAGE, Condition, EngineStatus, PolicyStatus, clip
 
 
@@ -20,12 +20,14 @@ def laid_over(
     *,
     unpublished: Sequence[tuple[str, str]] = (),
     fault: str = "",
+    trouble: str = "",
     at: str,
 ) -> PolicyStatus:
     """The status with conditions of what went wrong outside the decision.
 
     unpublished: (reason, message) of tables that don't stand. fault: why the latest edit of the policy is refused.
-    previous: what stands in the file, for the times of changes. at: now, RFC 3339.
+    trouble: why nothing is decided any more, for any policy. previous: what stands in the file, for the
+    times of changes. at: now, RFC 3339.
     """
     found: list[Condition] = []
     if unpublished:
@@ -35,6 +37,9 @@ def laid_over(
             _condition(PUBLISHED, "False", reason, message),
             _condition(READY, "False", reason, message),
         ]
+    if trouble:
+        found = [one for one in found if one.type != READY]
+        found += [_condition(kind, "False", "RoundsFail", trouble) for kind in (READY, SOLVED)]
     if fault:
         message = f"the last valid spec stays in force: {fault}"
         found = [one for one in found if one.type != READY]

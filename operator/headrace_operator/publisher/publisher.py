@@ -108,9 +108,17 @@ class Publisher:
         self._attempt("writing the memory", lambda: self._records.remember(memory))
 
     def show_policies(
-        self, policies: Sequence[RoutingPolicy], refused: Refused, at: str, rejected: Rejected = NONE_REJECTED
+        self,
+        policies: Sequence[RoutingPolicy],
+        refused: Refused,
+        at: str,
+        rejected: Rejected = NONE_REJECTED,
+        trouble: str = "",
     ) -> None:
-        """Statuses of all policies, with what publishing found laid over them; of rejected ones too."""
+        """Statuses of all policies, with what publishing found laid over them; of rejected ones too.
+
+        trouble: why nothing is decided any more.
+        """
         unpublished: dict[str, list[tuple[str, str]]] = {}
         for key, refusal in sorted(self.tables.refusals.items()):
             unpublished.setdefault(key.policy, []).append((refusal.reason, refusal.message))
@@ -118,13 +126,14 @@ class Publisher:
             name = resource_id(policy.metadata)
             self._uids[StatusKey(policy.kind, name)] = policy.metadata.uid
             status = self.policy_statuses.get(name)
-            if status is None:
+            if status is None and not trouble:
                 continue
             shown = laid_over(
-                status,
+                status or PolicyStatus(),
                 self._shown.get(name),
                 unpublished=unpublished.get(name, ()),
                 fault=refused.get((policy.kind, name), ""),
+                trouble=trouble,
                 at=at,
             )
             self._shown[name] = shown

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -39,7 +40,7 @@ class NoSource(Scraper):
 class Operator:
     """One start on a state directory; ``round`` goes round once and writes everything that is due."""
 
-    def __init__(self, state: Path, **spec: Any) -> None:
+    def __init__(self, state: Path, clock: Clock | None = None, **spec: Any) -> None:
         self.state = state
         self.engines: tuple[InferenceEngine, ...] = (engine("a"), engine("b"))
         self.policies: tuple[RoutingPolicy, ...] = (policy(**spec),)
@@ -51,7 +52,7 @@ class Operator:
             self.publisher,
             ConfigFile(None),
             OperatorMetrics(),
-            Clock(),
+            clock or Clock(),
             remembered(read_memory(state)),
         )
 
@@ -196,6 +197,44 @@ async def test_killed_between_the_writes_of_a_publication(
     found = read_statuses(tmp_path)["inf/chat"]
     assert found.weights == ("fe-a: b 75 %, a 25 %", "fe-b: b 75 %, a 25 %")
     assert found.summary.revision == max(table.identity.revision for table in second.publisher.tables.tables())
+
+
+class Later(Clock):
+    """A clock that a test puts forward."""
+
+    offset: ClassVar[list[float]] = []  # clocks are frozen
+
+    def steady(self) -> float:
+        return time.monotonic() + sum(self.offset)
+
+
+async def test_rounds_that_fail_for_long_are_said_in_status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operator that decides nothing any more must not look well in ``kubectl get rpol``; what stands stays."""
+    clock = Later()
+    operator = Operator(tmp_path, clock)
+    assert await operator.round()
+    stood, before = weights(tmp_path, "fe-a"), operator.history()
+
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr("headrace_operator.controller.loop.build_snapshot", broken)
+    assert not await operator.round()
+    assert (operator.found("Ready")[0], operator.found("Solved")[0]) == ("True", "True")
+    clock.offset.append(operator.controller.patience())
+    assert not await operator.round()
+    assert operator.found("Ready") == operator.found("Solved") == ("False", "RoundsFail")
+    told = condition(status(tmp_path, "routingpolicy", "chat"), "Ready")["message"]
+    assert "decisions fail, the last tables stay" in told
+    assert "a fault of ours" in told
+    stands = stamps(tmp_path)
+    clock.offset.append(100)
+    assert not await operator.round()
+    assert stamps(tmp_path) == stands
+    monkeypatch.undo()
+    assert await operator.round()
+    assert (operator.found("Ready")[0], operator.found("Solved")[0]) == ("True", "True")
+    assert (weights(tmp_path, "fe-a"), operator.history()) == (stood, before)
 
 
 async def test_a_shadow_policy_goes_on_over_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
