@@ -19,6 +19,7 @@ from headrace_router.http1.headers import said
 
 _OPENAI_TYPE: Final = {
     400: "invalid_request_error",
+    401: "invalid_request_error",
     404: "invalid_request_error",
     405: "invalid_request_error",
     413: "invalid_request_error",
@@ -27,6 +28,7 @@ _OPENAI_TYPE: Final = {
 }
 _ANTHROPIC_TYPE: Final = {
     400: "invalid_request_error",
+    401: "authentication_error",
     404: "not_found_error",
     405: "invalid_request_error",
     413: "request_too_large",
@@ -38,7 +40,11 @@ _ANTHROPIC_TYPE: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One refusal. ``retry_after``: seconds (on the wire whole, at least 1). ``final``: clients should not retry."""
+    """One refusal.
+
+    ``retry_after``: seconds (on the wire whole, at least 1). ``final``: clients should not retry. ``allow``,
+    ``authenticate``: values of Allow and WWW-Authenticate.
+    """
 
     status: int
     code: str
@@ -46,6 +52,7 @@ class Refusal:
     retry_after: float | None = None
     final: bool = False
     allow: str | None = None
+    authenticate: str | None = None
 
     @property
     def phrase(self) -> bytes:
@@ -68,6 +75,8 @@ class Refusal:
             headers.append(said(HEADER_SHOULD_RETRY, "false"))
         if self.allow is not None:
             headers.append(said("Allow", self.allow))
+        if self.authenticate is not None:
+            headers.append(said("WWW-Authenticate", self.authenticate))
         return headers
 
 
