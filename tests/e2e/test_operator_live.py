@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,6 +86,42 @@ def settled(cluster: Cluster, name: str = "chat") -> bool:
     return bool(found.get("status", {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
+def in_namespace(namespace: str, *manifests: dict[str, Any]) -> list[dict[str, Any]]:
+    return [one | {"metadata": one["metadata"] | {"namespace": namespace}} for one in manifests]
+
+
+def test_namespaces_that_are_watched_later_are_served_whole(cluster: Cluster, tmp_path: Path) -> None:
+    """``watchNamespaces`` widened while it runs: tables, statuses and heartbeats there, and what is deleted there."""
+    spaces = ("wide-ops", "wide-a", "wide-b")
+    for space in spaces:
+        cluster.kubectl("create", "namespace", space)
+    for space in spaces[1:]:
+        apply(cluster, *in_namespace(space, engine_dict("a", "http://127.0.0.1:1"), policy_dict()))
+    config = tmp_path / "operator.yaml"
+    config.write_text("watchNamespaces: [wide-a]\n")
+    one = LiveOperator(cluster, "op-wide", tmp_path, 9103, "wide-ops")
+    waiting = ["wait", "--for=condition=Ready", "--timeout=120s", "rpol/chat"]
+
+    def table_there() -> bool:
+        return cluster.kubectl("get", "configmap", TABLE, "--namespace=wide-b", check=False).returncode == 0
+
+    try:
+        one.start("--config", str(config))
+        cluster.kubectl(*waiting, "--namespace=wide-a")
+        assert "status" not in cluster.get("rpol", "chat", "--namespace=wide-b")
+        config.write_text("watchNamespaces: [wide-a, wide-b]\n")
+        cluster.kubectl(*waiting, "--namespace=wide-b")
+        for space in spaces[1:]:
+            assert cluster.get("lease", "headrace-heartbeat", f"--namespace={space}")
+        cluster.kubectl("delete", "configmap", TABLE, "--namespace=wide-b")
+        await_true(table_there, f"what is deleted there is made again\n{one.log()}")
+        assert one.process.poll() is None
+        assert "Traceback" not in one.log()
+    finally:
+        one.end()
+        cluster.kubectl("delete", "namespace", *spaces, "--timeout=120s")
+
+
 def test_what_is_applied_is_published_and_told(fleet: Cluster) -> None:
     found = policy(fleet)
     assert condition(found, "Ready") == ("True", "Published")
@@ -112,6 +149,23 @@ def test_an_edit_is_seen_and_its_editor_named(fleet: Cluster) -> None:
     fleet.kubectl("patch", "ieng", "a", "--namespace=inf", "--type=merge", f"--patch={json.dumps(patch)}")
     await_true(lambda: table(fleet)["identity"]["revision"] > before, "a new revision", seconds=60)
     await_true(lambda: "kubectl patch" in policy(fleet)["status"]["history"][0], "history names the editor", seconds=60)
+
+
+def test_a_status_that_somebody_takes_away_comes_back(fleet: Cluster) -> None:
+    """Whole, without an edit or a change of weights, and written once."""
+    before = policy(fleet)
+    since = len([one for one in written(fleet) if one.endswith("routingpolicies/chat")])
+    fleet.kubectl(
+        "patch", "rpol", "chat", "--namespace=inf", "--subresource=status", "--type=merge", '--patch={"status":null}'
+    )
+    await_true(lambda: policy(fleet).get("status") == before["status"], "it is there again", seconds=60)
+    now = [one for one in written(fleet) if one.endswith("routingpolicies/chat")]
+    assert len(now) == since + 1
+
+
+def written(cluster: Cluster) -> list[str]:
+    """Resource and name of what the first operator wrote, oldest first."""
+    return [f"{one['objectRef']['resource']}/{one['objectRef'].get('name')}" for one in writes(cluster, "op-a")]
 
 
 def test_an_engine_that_the_api_admits_and_we_refuse(fleet: Cluster) -> None:

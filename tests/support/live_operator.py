@@ -77,20 +77,24 @@ def clean(cluster: Cluster) -> None:
 
 
 class LiveOperator:
-    """One process of ``headrace run`` in the cluster's network; ``name`` is its account and its pod's name."""
+    """One process of ``headrace run`` in the cluster's network; ``name`` is its account and its pod's name.
 
-    def __init__(self, cluster: Cluster, name: str, folder: Path, port: int) -> None:
+    Those of one ``namespace`` stand for one Lease.
+    """
+
+    def __init__(self, cluster: Cluster, name: str, folder: Path, port: int, namespace: str = NAMESPACE) -> None:
         self.cluster = cluster
+        self._namespace = namespace
         self.name = name
         self.folder = folder
         self._address = f"127.0.0.1:{port}"
         self._log = folder / f"{name}.log"
         self._process: subprocess.Popen[bytes] | None = None
-        account = f"{NAMESPACE}:{name}"
-        cluster.kubectl("create", "serviceaccount", name, f"--namespace={NAMESPACE}")
+        account = f"{namespace}:{name}"
+        cluster.kubectl("create", "serviceaccount", name, f"--namespace={namespace}")
         cluster.kubectl("create", "clusterrolebinding", name, f"--clusterrole={ROLE}", f"--serviceaccount={account}")
         cluster.kubectl("label", "clusterrolebinding", name, "headrace-test=live")
-        token = cluster.kubectl("create", "token", name, f"--namespace={NAMESPACE}", "--duration=2h").stdout.strip()
+        token = cluster.kubectl("create", "token", name, f"--namespace={namespace}", "--duration=2h").stdout.strip()
         config = yaml.safe_load(cluster.kubeconfig.read_text())
         config["users"] = [{"name": config["users"][0]["name"], "user": {"token": token}}]
         self._kubeconfig = folder / f"{name}.kubeconfig"
@@ -98,7 +102,7 @@ class LiveOperator:
 
     def start(self, *more: str) -> None:
         """Begin, or begin again."""
-        environment = {**os.environ, "POD_NAME": self.name, "POD_NAMESPACE": NAMESPACE}
+        environment = {**os.environ, "POD_NAME": self.name, "POD_NAMESPACE": self._namespace}
         program = [sys.executable, "-m", "headrace_cli.main", "run", "--metrics", self._address]
         command = cluster_command(self.cluster.name, "exec", *program, "--kubeconfig", str(self._kubeconfig), *more)
         with self._log.open("ab") as log:

@@ -86,7 +86,7 @@ class _Operator:
             watched=config.watch_namespaces,
             steady=steady_seconds,
             wall=Clock().now,
-            on_freed=lambda: self._soon(self._freed.set),
+            on_freed=lambda: self._soon(self._anew.set),
         )
         self._store, self._seen = ClusterStore(steady_seconds), SeenStatuses()
         self._follower = Follower(
@@ -99,11 +99,12 @@ class _Operator:
             self._seen,
         )
         self._metrics = OperatorMetrics()
+        self._watched = config.watch_namespaces
         self._controller: Controller | None = None
         self._publisher: ClusterPublisher | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop, self._leads, self._lost = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        self._freed = asyncio.Event()
+        self._anew = asyncio.Event()
 
     def _connect(
         self, *, may_write: Callable[[], bool] = lambda: True, timeout: tuple[float, float] = TIMEOUT
@@ -149,7 +150,7 @@ class _Operator:
                 self._leader.start()
                 await first_of(None, self._stop, self._leads)
             while self._leads.is_set() and not self._stop.is_set() and not self._lost.is_set():
-                self._freed.clear()
+                self._anew.clear()
                 if not await self._lead():
                     break
         if self._lost.is_set():
@@ -170,7 +171,8 @@ class _Operator:
     async def _lead(self) -> bool:
         """Decide and publish until a signal comes or the Lease is lost; gives whether to begin anew.
 
-        That is so when namespaces are free that another installation served: their tables may carry a later term.
+        That is so when other namespaces are to be watched, or are free that another installation served: what stands
+        there is to be read, and its tables may carry a later term.
         """
         publisher = await self._made_publisher()
         if publisher is None:
@@ -191,15 +193,17 @@ class _Operator:
             ends, over = asyncio.Event(), asyncio.Event()
             running = asyncio.create_task(self._controller.run(ends))
             running.add_done_callback(lambda _: over.set())
-            await first_of(None, self._stop, self._lost, self._freed, over)
+            await first_of(None, self._stop, self._lost, self._anew, over)
             ends.set()
             await running
-        return self._freed.is_set()
+        return self._anew.is_set()
 
     async def _made_publisher(self) -> ClusterPublisher | None:
         """The publisher of this term, once the API server gives what stands; None: it is over before that."""
         while not self._stop.is_set() and not self._lost.is_set():
             config = self._config_file.look().config
+            self._watched = config.watch_namespaces
+            self._claims.watch(self._watched)
             try:
                 return await asyncio.to_thread(
                     cluster_publisher,
@@ -207,7 +211,7 @@ class _Operator:
                     self._leader.term,
                     namespace=self._namespace,
                     holder=self._leader.identity,
-                    watched=config.watch_namespaces,
+                    watched=self._watched,
                     clusters=_clusters(config),
                     state=self._arguments.state,
                     claims=self._claims,
@@ -226,7 +230,9 @@ class _Operator:
     def _configured(self, config: OperatorConfig) -> None:
         """Follow what the configuration names; called from the loop at its start and after each change."""
         self._follower.follow(config.watch_namespaces, _named(config))
-        if self._publisher is not None:
+        if config.watch_namespaces != self._watched:
+            self._soon(self._anew.set)
+        elif self._publisher is not None:
             self._publisher.retarget(_clusters(config))
 
     def _alive(self) -> tuple[bool, str]:

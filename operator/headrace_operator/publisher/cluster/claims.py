@@ -76,6 +76,10 @@ class Claims:
         self._free_rest = FREE_SECONDS[0]
         self._looked_at: float | None = None
 
+    def watch(self, namespaces: Collection[str]) -> None:
+        """Look there from now on (none: everywhere)."""
+        self._watched = tuple(namespaces)
+
     def taken(self, namespace: str) -> bool:
         """Whether another installation serves it."""
         with self._lock:
