@@ -11,9 +11,10 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 import ssl
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +33,9 @@ AT_ONCE: Final = 512
 WAITING: Final = 8192
 # Seconds after which a handshake loses its place to one that waits: two round trips around the world.
 PATIENCE: Final = 1.0
+# Connections accepted in one turn of the loop, and seconds of rest when there is no file left for one.
+ACCEPTS: Final = 128
+ACCEPT_PAUSE: Final = 0.5
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -43,110 +47,92 @@ class Handshakes:
         self._counted = counted
         self._at_once = at_once
         self._most = waiting
-        self._running: dict[_Gate, float] = {}
-        self._waiting: deque[_Gate] = deque()
+        self._running: dict[_Handshake, float] = {}
+        self._waiting: deque[_Handshake] = deque()
         self._look: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._running) + len(self._waiting)
 
-    def arrived(self, gate: _Gate) -> None:
+    def arrived(self, handshake: _Handshake) -> None:
         """A connection was accepted."""
         if len(self._running) < self._at_once:
-            self._begin(gate)
+            self._begin(handshake)
         elif len(self._waiting) < self._most:
-            self._waiting.append(gate)
+            self._waiting.append(handshake)
             if self._look is None:
                 self._displace()
         else:
-            gate.abort()
-            self._counted("refused")
+            self._turn_away(handshake, "refused")
 
-    def ended(self, gate: _Gate, how: str) -> None:
-        """A handshake ended."""
-        del self._running[gate]
+    def ended(self, handshake: _Handshake, how: str) -> None:
+        """A handshake ended: ok, failed, timeout or gone."""
+        del self._running[handshake]
         self._counted(how)
         while self._waiting and len(self._running) < self._at_once:
             self._begin(self._waiting.popleft())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """End all."""
         if self._look is not None:
             self._look.cancel()
         while self._waiting:
-            self._waiting.popleft().abort()
-        for gate in list(self._running):
-            gate.abort()
+            self._turn_away(self._waiting.popleft(), "refused")
+        tasks = [handshake.task for handshake in self._running]
+        for handshake in self._running:
+            handshake.break_off()
+        await asyncio.gather(*tasks)
 
-    def _begin(self, gate: _Gate) -> None:
+    def _begin(self, handshake: _Handshake) -> None:
         now = asyncio.get_running_loop().time()
-        left = gate.accepted + HANDSHAKE - now
+        left = handshake.accepted + HANDSHAKE - now
         if left <= 0:
-            gate.abort()
-            self._counted("timeout")
+            self._turn_away(handshake, "timeout")
             return
-        self._running[gate] = now
-        gate.begin(left)
+        self._running[handshake] = now
+        handshake.begin(self, left)
+
+    def _turn_away(self, handshake: _Handshake, how: str) -> None:
+        handshake.socket.close()
+        self._counted(how)
 
     def _displace(self) -> None:
         """While somebody waits, the slowest lose their places."""
         loop = asyncio.get_running_loop()
         self._look = None
-        slow = [gate for gate, since in self._running.items() if loop.time() - since >= PATIENCE]
-        for gate in slow[: len(self._waiting)]:
-            gate.abort()
+        slow = [handshake for handshake, since in self._running.items() if loop.time() - since >= PATIENCE]
+        for handshake in slow[: len(self._waiting)]:
+            handshake.break_off()
         if self._waiting:
             self._look = loop.call_later(PATIENCE / 4, self._displace)
 
 
-class _Gate(asyncio.Protocol):
-    """One connection until its handshake has ended; then the listener's protocol takes its place."""
+class _Handshake:
+    """One connection until TLS is agreed on."""
 
-    def __init__(self, tls: ClientTls, factory: Factory) -> None:
-        self._tls = tls
-        self._factory = factory
-        self._early: list[bytes] = []
-        self._transport: asyncio.Transport
-        self._task: asyncio.Task[None] | None = None
-        self._over = False
-        self.accepted = 0.0
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+    def __init__(self, made: socket.socket, context: Callable[[], ssl.SSLContext], factory: Factory) -> None:
+        self.socket = made
         self.accepted = asyncio.get_running_loop().time()
-        # Nothing is read but by TLS.
-        transport.pause_reading()
-        self._tls.handshakes.arrived(self)
+        self.task: asyncio.Task[None]
+        self._context = context
+        self._factory = factory
 
-    def begin(self, seconds: float) -> None:
+    def begin(self, handshakes: Handshakes, seconds: float) -> None:
         """Shake hands, for so long at most."""
-        self._task = asyncio.get_running_loop().create_task(self._shake(seconds), name="TLS handshake")
+        self.task = asyncio.get_running_loop().create_task(self._run(handshakes, seconds), name="TLS handshake")
 
-    def abort(self) -> None:
-        """Close the connection now."""
-        self._transport.abort()
-        if self._task is not None:
-            self._task.cancel()
+    def break_off(self) -> None:
+        """End it now; to the task it looks as if the client had left."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
 
-    def data_received(self, data: bytes) -> None:
-        """What came with the last bytes of the handshake."""
-        self._early.append(data)
-
-    def eof_received(self) -> None:
-        self._over = True
-
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        self._over = True
-
-    async def _shake(self, seconds: float) -> None:
+    async def _run(self, handshakes: Handshakes, seconds: float) -> None:
         how = "failed"
         try:
-            transport = await asyncio.get_running_loop().start_tls(
-                self._transport,
-                self,
-                self._tls.context,
-                server_side=True,
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._factory,
+                self.socket,
+                ssl=self._context(),
                 ssl_handshake_timeout=seconds,
                 ssl_shutdown_timeout=SHUTDOWN,
             )
@@ -158,21 +144,51 @@ class _Gate(asyncio.Protocol):
         except OSError:
             how = "gone"
         finally:
-            self._tls.handshakes.ended(self, how)
-            if how != "ok":
-                self._transport.abort()
-        if how == "ok" and transport is not None:
-            self._hand_over(transport)
+            handshakes.ended(self, how)
 
-    def _hand_over(self, transport: asyncio.Transport) -> None:
-        if self._over:
-            transport.abort()
-            return
-        protocol = self._factory()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        if self._early and isinstance(protocol, asyncio.Protocol):
-            protocol.data_received(b"".join(self._early))
+
+class TlsServer:
+    """Accepts connections and hands those that agree on TLS to the listener's protocols.
+
+    asyncio's own server keeps one context for as long as it listens; every connection here gets the newest.
+    """
+
+    def __init__(self, tls: ClientTls, factory: Factory, sockets: Sequence[socket.socket]) -> None:
+        self.sockets = tuple(sockets)
+        self._tls = tls
+        self._factory = factory
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        for each in sockets:
+            each.setblocking(False)
+            self._loop.add_reader(each, self._accept, each)
+
+    def close(self) -> None:
+        """Stop listening; connections go on."""
+        if not self._closed:
+            self._closed = True
+            for each in self.sockets:
+                self._loop.remove_reader(each)
+                each.close()
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                made, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of files or memory: the connection stays in the queue, and to ask again at once would spin.
+                log.warning("can't accept a connection: %s", error.strerror or error)
+                self._loop.remove_reader(listening)
+                self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
+                return
+            made.setblocking(False)
+            self._tls.handshakes.arrived(_Handshake(made, self._tls.newest, self._factory))
+
+    def _accept_again(self, listening: socket.socket) -> None:
+        if not self._closed:
+            self._loop.add_reader(listening, self._accept, listening)
 
 
 class ClientTls:
@@ -182,16 +198,16 @@ class ClientTls:
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None, counted: Callable[[str], None]) -> None:
-        self._files = (cert, key) if client_ca is None else (cert, key, client_ca)
+        self._files = [cert, key, *([client_ca] if client_ca is not None else [])]
         self._raw: tuple[bytes, ...] | None = None
         self._used: tuple[bytes, ...] | None = None
         self.handshakes = Handshakes(counted)
         self.error: str | None = None
         self.context: ssl.SSLContext
 
-    def in_front_of(self, factory: Factory) -> Factory:
-        """A protocol factory whose connections are ``factory``'s once TLS is agreed on."""
-        return lambda: _Gate(self, factory)
+    def newest(self) -> ssl.SSLContext:
+        """What a handshake that begins now uses."""
+        return self.context
 
     def check(self) -> bool:
         """Read the files; blocks. Returns whether another certificate is in use than before.

@@ -125,12 +125,13 @@ class EngineCredentials:
         """Read what is mounted; blocks. What is broken keeps its last meaning, what is gone has none."""
         try:
             raw = settled(self._read)
-        except Unusable as error:
-            new = self._trouble != str(error)
-            self._trouble = str(error)
+        except Unusable as unusable:
+            new = self._trouble != str(unusable)
+            self._trouble = str(unusable)
             return Checked(frozenset(), (self._trouble,) if new else ())
         self._trouble = None
-        changed, refused = self._forget(self._raw.keys() - raw.keys()), []
+        changed = self._forget(self._raw.keys() - raw.keys())
+        refused: list[str] = []
         for reference, content in raw.items():
             if content == self._raw.get(reference):
                 continue
