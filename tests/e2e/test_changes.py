@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from support.cluster import await_true
-from support.stage import INFERENCE, Load, Stage, rates
+from support.stage import INFERENCE, SYSTEM, Load, Stage, rates
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 SCALED, KILLED, DRAINED = "h200-eastus", "h200-westeurope", "b200-westus2"
+EDITS = 5
+ROUTERS = "app.kubernetes.io/component=router"
 US, EU = "fe-us-east", "fe-eu-west"
 
 
@@ -35,6 +38,44 @@ def lost(result: dict[str, Any]) -> int:
     counts = result["counts"]
     found: int = counts["failed"] - counts["cut"] + counts["notSent"]
     return found
+
+
+def test_edits_reach_every_router_and_nothing_is_restarted(stage: Stage, load: Load) -> None:
+    """How long that takes is for `make bench-cluster` to say."""
+    routers = stage.pods(ROUTERS, SYSTEM)
+    assert len(routers) > 2
+    try:
+        for body in range(33, 33 + EDITS):
+            stage.patch("rpol", "chat", {"spec": {"limits": {"body": f"{body}Mi"}}})
+            await_true(lambda body=body: all_limits(stage) == {body << 20}, "the edit is in both tables", 60)
+            wanted = {name: stage.table(name)["identity"]["revision"] for name in (US, EU)}
+            await_true(lambda wanted=wanted: all_applied(stage, routers, wanted), "every router applied it", 60)
+    finally:
+        stage.patch("rpol", "chat", {"spec": {"limits": None}})
+    assert restarts(stage.pods(ROUTERS, SYSTEM)) == restarts(routers)
+    result = load.stop()
+    assert lost(result) == result["counts"]["cut"] == 0, result["failures"]
+
+
+def all_limits(stage: Stage) -> set[int]:
+    return {stage.table(name)["limits"]["body"] for name in (US, EU)}
+
+
+def all_applied(stage: Stage, routers: list[dict[str, Any]], wanted: dict[str, int]) -> bool:
+    """Whether every router uses its front-end's revision, or a later one."""
+    for pod in routers:
+        metadata = pod["metadata"]
+        place = f"/api/v1/namespaces/{SYSTEM}/pods/{metadata['name']}:9090/proxy/readyz"
+        [told] = json.loads(stage.cluster.kubectl("get", "--raw", place).stdout)["tables"]
+        if told["revision"] < wanted[metadata["labels"]["headrace.dev/frontend"]]:
+            return False
+    return True
+
+
+def restarts(pods: list[dict[str, Any]]) -> dict[str, int]:
+    return {
+        pod["metadata"]["uid"]: sum(one["restartCount"] for one in pod["status"]["containerStatuses"]) for pod in pods
+    }
 
 
 def test_weights_follow_the_replicas_and_nothing_is_lost(stage: Stage, load: Load) -> None:
