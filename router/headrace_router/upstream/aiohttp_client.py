@@ -180,6 +180,7 @@ class AiohttpUpstream:
 
     on_connect: Any = None
     on_unreached: Any = None
+    trust: Any = None
     _sessions: dict[str, _EngineSession] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
     _resolver: _Resolver = field(default_factory=_Resolver)
@@ -226,6 +227,7 @@ class AiohttpUpstream:
             headers=headers,
             allow_redirects=False,
             server_hostname=address.server_name,
+            ssl=self.trust(address.tls) if self.trust is not None and address.url.startswith("https:") else True,
             timeout=aiohttp.ClientTimeout(total=None, connect=connect or None),
         )
 

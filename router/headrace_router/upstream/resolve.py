@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -44,12 +44,24 @@ def look_up(host: str) -> Found:
         none = {socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)}
         kind = NotFound if error.errno in none else Unresolved
         raise kind(f"{host}: {error.strerror or error}") from error
-    except (OSError, UnicodeError) as error:
+    except OSError as error:
         raise Unresolved(f"{host}: {error}") from error
-    usable = sorted({address for each in found if not is_anybodys(address := str(each[4][0]))})
-    if not usable:
+    except UnicodeError as error:
+        raise Unresolved(f"{host} is no name that can be looked up") from error
+    return usable(host, {str(each[4][0]) for each in found})
+
+
+def usable(host: str, addresses: Iterable[str]) -> Found:
+    """Sorted, without those that no engine has: a name may be made to say anything, and it never leads to what is
+    link-local (see is_anybodys).
+
+    Raises:
+        Unresolved: none is left.
+    """
+    kept = sorted(address for address in addresses if not is_anybodys(address))
+    if not kept:
         raise Unresolved(f"{host}: has no address that an engine can have")
-    return usable
+    return kept
 
 
 def _whole(host: str) -> str:
@@ -98,7 +110,11 @@ class Resolver:
                 loop.call_soon_threadsafe(give, found)
 
         await self._places.acquire()
-        threading.Thread(target=work, name="resolver", daemon=True).start()
+        try:
+            threading.Thread(target=work, name="resolver", daemon=True).start()
+        except RuntimeError as error:
+            self._places.release()
+            raise Unresolved(f"{host}: {error}") from error
         try:
             async with asyncio.timeout(LIMIT):
                 found = await answer

@@ -1,0 +1,183 @@
+"""One engine at one address: its idle connections, and new ones while they are being made.
+
+On the request path. Must not know other endpoints but through the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import TYPE_CHECKING, Final
+
+from headrace_router.upstream.connect import connect, origin
+from headrace_router.upstream.connection import Attempt, Connection
+from headrace_router.upstream.port import Address, NotSent, Outgoing
+
+if TYPE_CHECKING:
+    from headrace_router.upstream.pool import Pool
+
+# Seconds. Shorter than the keep-alive of common engine servers (uvicorn: 5), so that a reused connection is rarely a
+# dead one.
+KEEP_ALIVE: Final = 4.0
+# More are closed after their answers.
+MAX_IDLE: Final = 512
+
+
+class Endpoint:
+    """See the module. ``open``: connections, those that are being made included. ``ageing``: the pool looks after the
+    age of ``idle``. ``retired``: nothing is kept any more."""
+
+    __slots__ = ("_now", "address", "ageing", "host_line", "idle", "open", "origin", "pool", "retired")
+
+    def __init__(self, pool: Pool, address: Address) -> None:
+        self.pool = pool
+        self.address = address
+        self.origin = origin(address.url)
+        self.host_line = self.origin.host_line
+        self.idle: list[Connection] = []
+        self.open = 0
+        self.ageing = False
+        self.retired = False
+        self._now = pool.loop.time
+
+    def take(self, now: float) -> Connection | None:
+        """The newest idle connection that can be used."""
+        idle = self.idle
+        while idle:
+            connection = idle.pop()
+            age = now - connection.since
+            if age < KEEP_ALIVE and connection.usable(age):
+                return connection
+            connection.close()
+        return None
+
+    def opened(self, connection: Connection) -> None:
+        """See connection.Keeper."""
+        self.open += 1
+        self.pool.connections.add(connection)
+
+    def keep(self, connection: Connection) -> None:
+        """See connection.Keeper."""
+        if self.retired or len(self.idle) >= MAX_IDLE:
+            connection.close()
+            return
+        connection.used = True
+        connection.since = self._now()
+        self.idle.append(connection)
+        if not self.ageing:
+            self.ageing = True
+            self.pool.age(self)
+
+    def lost(self, connection: Connection) -> None:
+        """See connection.Keeper."""
+        self.pool.gone(connection)
+        if connection in self.idle:
+            self.idle.remove(connection)
+        self.left()
+
+    def left(self) -> None:
+        """One less is open."""
+        self.open -= 1
+        if not self.open:
+            self.pool.forget(self)
+
+    def expire(self, now: float) -> None:
+        """Close what has been idle for too long; the oldest come first."""
+        old = 0
+        for connection in self.idle:
+            if now - connection.since < KEEP_ALIVE:
+                break
+            connection.close()
+            old += 1
+        del self.idle[:old]
+
+    def close_idle(self) -> None:
+        """Close what carries nothing."""
+        for connection in self.idle:
+            connection.close()
+        self.idle.clear()
+
+
+class Dial:
+    """A connection that is being made for an attempt. ``limit``: seconds; ``deadline``: by the loop's clock, 0 none."""
+
+    __slots__ = ("_attempt", "_began", "_endpoint", "_outgoing", "_pool", "_task", "_trusted", "deadline", "limit")
+
+    def __init__(self, pool: Pool, endpoint: Endpoint, attempt: Attempt, outgoing: Outgoing, limit: float) -> None:
+        self._pool = pool
+        self._endpoint = endpoint
+        self._attempt = attempt
+        self._outgoing = outgoing
+        self._trusted = False
+        self._began = pool.loop.time()
+        self.limit = limit
+        self.deadline = self._began + limit if limit > 0 else 0.0
+        attempt.held = self
+        endpoint.open += 1
+        self._task = pool.loop.create_task(self._make(), name="connect")
+        self._task.add_done_callback(self._made)
+
+    def give_up(self) -> None:
+        """See connection.Held."""
+        self.deadline = 0.0
+        self._task.cancel()
+
+    def pause(self) -> None:
+        """See Leg: nothing is read yet."""
+
+    def resume(self) -> None:
+        """See Leg."""
+
+    def fail(self, error: NotSent) -> None:
+        """End the attempt so, if it has not ended."""
+        waited = self._attempt.held is self
+        self.give_up()
+        if not waited:
+            return
+        if self._trusted and not error.own and self._pool.on_unreached is not None:
+            self._pool.on_unreached(self._endpoint.address.engine)
+        self._attempt.fail(error)
+
+    async def _make(self) -> Connection:
+        try:
+            return await self._connect()
+        except NotSent as error:
+            if not error.own or not self._pool.close_idle():
+                raise
+            # They give their sockets back in this turn of the loop.
+            await asyncio.sleep(0)
+            return await self._connect()
+
+    async def _connect(self) -> Connection:
+        pool, endpoint = self._pool, self._endpoint
+        address, to = endpoint.address, endpoint.origin
+        context = pool.trust(address.tls) if to.https else None
+        self._trusted = True
+
+        def make(raw: socket.socket | None) -> Connection:
+            return Connection(endpoint, raw)
+
+        return await connect(to, pool.names, make, server_name=address.server_name, context=context)
+
+    def _made(self, task: asyncio.Task[Connection]) -> None:
+        pool, endpoint = self._pool, self._endpoint
+        pool.gone(self)
+        endpoint.left()
+        if task.cancelled():
+            self.fail(NotSent("connecting was given up", own=True))
+            return
+        error = task.exception()
+        if error is not None:
+            self.fail(error if isinstance(error, NotSent) else NotSent(str(error) or type(error).__name__, own=True))
+            if not isinstance(error, NotSent):
+                raise error
+            return
+        connection = task.result()
+        if pool.on_connect is not None:
+            pool.on_connect(pool.loop.time() - self._began)
+        if not connection.usable(0.0):
+            self.fail(NotSent("the engine closed the connection as soon as it was made"))
+        elif self._attempt.held is self:
+            connection.carry(self._attempt, self._outgoing)
+        else:
+            endpoint.keep(connection)
