@@ -6,7 +6,11 @@ one of them. Must not decide what is served where.
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import socket
+import struct
+import termios
 
 
 def of_both_families(host: str, port: int, backlog: int) -> socket.socket | None:
@@ -18,3 +22,41 @@ def of_both_families(host: str, port: int, backlog: int) -> socket.socket | None
     if host != "::" or not socket.has_dualstack_ipv6():
         return None
     return socket.create_server((host, port), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+
+
+async def listening(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Sockets that listen on every address of a host; ``::`` is both families.
+
+    Raises:
+        OSError: the name has no address, or one of them is taken.
+    """
+    if (both := of_both_families(host, port, backlog)) is not None:
+        return [both]
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((each[0], each[4]) for each in found):
+            made.append(socket.create_server(address, family=family, backlog=backlog))
+    except OSError:
+        for each in made:
+            each.close()
+        raise
+    return made
+
+
+def unread(transport: asyncio.BaseTransport) -> bool:
+    """Whether bytes have come for a connection that its reader hasn't seen; False where nobody can tell."""
+    connection = transport.get_extra_info("socket")
+    if connection is None:
+        return False
+    try:
+        waiting = fcntl.ioctl(connection.fileno(), termios.FIONREAD, struct.pack("i", 0))
+    except (OSError, ValueError):
+        return False
+    return bool(struct.unpack("i", waiting)[0])
+
+
+def keep_alive(server: asyncio.AbstractServer) -> None:
+    """Ask the kernel to notice peers that vanished; what is accepted inherits it."""
+    for each in getattr(server, "sockets", ()):
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -1,0 +1,102 @@
+"""The clients' listener: makes connections, counts them, bounds them in time, and ends them without losing a request.
+
+On the request path for each connection, beside it for each request. One coarse sweep limits all connections in time. In
+a drain nothing that has begun is dropped: not a request whose first bytes have come, not one that is in the kernel
+still. Must not know what a request asks for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set as AbstractSet
+from typing import TYPE_CHECKING, Final, cast
+
+from headrace_router.listener.aiohttp_side import AiohttpSide
+from headrace_router.listener.client_connection import ClientConnection
+from headrace_router.listener.limits import Limits
+from headrace_router.proxy.clock import Deadlines, Timed
+from headrace_router.proxy.refusals import Refusal
+
+if TYPE_CHECKING:
+    from headrace_router.proxy.proxy import Proxy
+
+# Seconds between two looks at what limits connections: thousands of idle ones must not be looked at more often.
+SWEEP: Final = 1.0
+# Of those beyond the bound this many are told so; more are cut.
+TOLD: Final = 256
+_LOOK: Final = 0.01
+
+
+class Listener:
+    """A protocol factory. ``hot`` False: every request takes aiohttp's side (for comparison)."""
+
+    def __init__(self, proxy: Proxy, limits: Limits | None = None, *, hot: bool = True) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.proxy = proxy
+        self.limits = limits or Limits()
+        self.hot = hot
+        self.side = AiohttpSide()
+        shortest = min(self.limits.head_seconds, self.limits.first_request, self.limits.body_idle, self.limits.idle)
+        self._deadlines = Deadlines(self.loop, min(SWEEP, shortest / 4))
+
+    def __call__(self) -> ClientConnection:
+        """A protocol for a new connection."""
+        return ClientConnection(self)
+
+    @property
+    def connections(self) -> AbstractSet[ClientConnection]:
+        """All that are open."""
+        return cast(AbstractSet[ClientConnection], self._deadlines.items)
+
+    def admit(self, connection: ClientConnection) -> bool:
+        """Take up a new connection; False: there are too many, and it is to be told so."""
+        open_ = len(self._deadlines.items)
+        self._deadlines.add(cast(Timed, connection))
+        if open_ >= self.limits.connections + TOLD:
+            connection.abort()
+            return True
+        return open_ < self.limits.connections
+
+    def lost(self, connection: ClientConnection) -> None:
+        """It is closed."""
+        self._deadlines.discard(cast(Timed, connection))
+
+    def drain(self) -> None:
+        """Answers whose heads aren't out yet tell their clients that the connection closes."""
+        for connection in self.connections:
+            connection.say_close()
+
+    def close_idle(self) -> None:
+        """Close idle connections; busy ones close after their request, those just made after their first."""
+        for connection in list(self.connections):
+            if connection.idle:
+                connection.close()
+            else:
+                connection.last()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request has begun anywhere that isn't answered yet, be it in the kernel still."""
+        return any(connection.busy for connection in self.connections)
+
+    async def ended(self) -> None:
+        """Wait until no request has begun anywhere. For the end alone: it looks again and again."""
+        while self.busy:  # noqa: ASYNC110 - an event would cost every request something
+            await asyncio.sleep(_LOOK)
+
+    def end_all(self, refusal: Refusal) -> None:
+        """Requests that are still being read will not be served any more."""
+        for connection in list(self.connections):
+            connection.end(refusal)
+
+    async def shutdown(self, seconds: float) -> None:
+        """Close what is left; after ``seconds`` at once."""
+        for connection in list(self.connections):
+            connection.close()
+        end = self.loop.time() + seconds
+        while self.connections and self.loop.time() < end:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK)
+        for connection in list(self.connections):
+            connection.abort()
+        self._deadlines.close()
+        await self.side.shutdown(0.0)
