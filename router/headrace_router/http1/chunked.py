@@ -1,8 +1,8 @@
 """Chunked bodies while they arrive: checked, taken out of their framing, and passed on in it.
 
 On the request path, for each read. Framing that may go on as it is comes back without a copy of its own; extensions and
-trailers end here (RFC 9112 7.1.1, 7.1.2). Nothing is held back but an unfinished size line. Must not guess: a size that
-two parsers could read in two ways is broken.
+trailers end here (RFC 9112 7.1.1, 7.1.2). Nothing is held back but an unfinished line of framing. Must not guess: a
+size that two parsers could read in two ways is broken.
 """
 
 from __future__ import annotations
@@ -10,23 +10,44 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from headrace_router.http1.lines import line
+from headrace_router.http1.lines import FROM_ENGINES, Malformed
 
-# Bytes of one size line, of all extensions of a body and of its trailers.
+# Bytes of one size line; of all trailers; of all extensions beyond one byte for each of payload.
 MAX_SIZE_LINE: Final = 1024
-MAX_EXTENSIONS: Final = 16 * 1024
 MAX_TRAILERS: Final = 16 * 1024
+MAX_EXTENSIONS: Final = 16 * 1024
 
+_DIGITS: Final = 8
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})([ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+# What a size line may be so far.
+_SIZE_BEGUN: Final = re.compile(rb"[0-9A-Fa-f]{1,8}(?:[ \t]*|[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)\r?")
+# Above this a view is cheaper than a copy that is joined into another.
+_LARGE: Final = 2048
 
 
 class BrokenChunks(Exception):
     """The framing can't be trusted. ``raw`` and ``payload``: what came before the fault in the same read."""
 
-    def __init__(self, message: str, raw: bytes = b"", payload: bytes = b"") -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(message)
-        self.raw = raw
-        self.payload = payload
+        self.raw = b""
+        self.payload = b""
+
+
+class _Sizes(dict[bytes, int]):
+    """Sizes without extension as they are spelt -> bytes; -1: something else. Keeps those of up to three digits."""
+
+    def __missing__(self, spelt: bytes) -> int:
+        found = _SIZE.fullmatch(spelt)
+        if found is None or found[2] is not None:
+            return -1
+        size = int(spelt, 16)
+        if len(spelt) <= 3:
+            self[spelt] = size
+        return size
+
+
+_size_of: Final = _Sizes().__getitem__
 
 
 class ChunkedReader:
@@ -34,22 +55,21 @@ class ChunkedReader:
 
     Attributes:
         ended: the last chunk and its trailers have come. rest: the bytes behind them.
-        at_boundary: what was given out as raw ends at a chunk's end.
     """
 
     __slots__ = ("_extensions", "_held", "_left", "_trailers", "ended", "rest")
 
     def __init__(self) -> None:
         self._held = b""
-        self._left = 0  # of the chunk under way, with its CRLF
+        self._left = 0  # of the chunk under way, its CRLF included
         self._extensions = 0
-        self._trailers = -1  # bytes so far; -1: not there yet
+        self._trailers = -1  # bytes of trailers; -1: the last chunk hasn't come
         self.ended = False
         self.rest = b""
 
     @property
     def at_boundary(self) -> bool:
-        """See the class."""
+        """Whether what was given out as raw ends at a chunk's end."""
         return not self._left
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
@@ -62,82 +82,143 @@ class ChunkedReader:
         Raises:
             BrokenChunks: see there.
         """
-        raw: list[bytes] = []
-        payload: list[bytes] = []
-        try:
-            self._feed(self._held + data, raw, payload)
-        except BrokenChunks as broken:
-            broken.raw, broken.payload = b"".join(raw), b"".join(payload)
-            raise
-        return b"".join(raw), b"".join(payload)
+        left = self._left
+        if left:
+            if len(data) <= left - 2:
+                self._left = left - len(data)
+                return data, data
+        elif not self._held and self._trailers < 0:
+            end = data.find(b"\r\n", 1, _DIGITS + 2)
+            if end > 0:
+                size = _size_of(data[:end])
+                if size > 0 and end + size + 4 == len(data) and data.endswith(b"\r\n"):
+                    return data, data[end + 2 : -2]
+        return self._feed(data)
 
-    def _feed(self, data: bytes, raw: list[bytes], payload: list[bytes]) -> None:
-        at = 0
+    def _feed(self, data: bytes) -> tuple[bytes, bytes]:
+        taken = _Taken(self._held + data)
         self._held = b""
-        while at < len(data):
-            if self.ended:
-                self.rest = data[at:]
-                return
-            if self._trailers >= 0:
-                after = self._trailer(data, at)
-            elif self._left:
-                after = self._data(data, at, raw, payload)
-            else:
-                after = self._size(data, at, raw)
-            if after < 0:
-                self._held = data[at:]
-                return
-            at = after
+        try:
+            while taken.at < taken.size and not self.ended:
+                if not self._step(taken):
+                    self._held = taken.data[taken.at :]
+                    return taken.given()
+        except BrokenChunks as broken:
+            broken.raw, broken.payload = taken.given()
+            raise
+        given = taken.given()
+        if self.ended:
+            self.rest += taken.data[taken.at :]
+        return given
 
-    def _size(self, data: bytes, at: int, raw: list[bytes]) -> int:
+    def _step(self, taken: _Taken) -> bool:
+        """Read on by one part of the framing or many whole chunks; whether there was enough for it."""
+        if self._trailers >= 0:
+            return self._trailer(taken)
+        if self._left:
+            return self._data(taken)
+        taken.whole_chunks()
+        return taken.at == taken.size or self._size(taken)
+
+    def _size(self, taken: _Taken) -> bool:
+        data, at = taken.data, taken.at
         end = data.find(b"\r\n", at, at + MAX_SIZE_LINE)
         if end < 0:
-            if len(data) - at >= MAX_SIZE_LINE:
-                raise BrokenChunks("a chunk's size line is too long")
-            return -1
+            if taken.size - at >= MAX_SIZE_LINE or not _SIZE_BEGUN.fullmatch(data, at):
+                raise BrokenChunks("a chunk begins with its size in up to 8 hexadecimal digits")
+            return False
         found = _SIZE.fullmatch(data, at, end)
         if found is None:
-            raise BrokenChunks("a chunk's size is malformed")
-        self._extensions += end - found.end(1)
-        if self._extensions > MAX_EXTENSIONS:
-            raise BrokenChunks("the chunk extensions are too long")
+            raise BrokenChunks("a chunk begins with its size in up to 8 hexadecimal digits")
         size = int(found[1], 16)
-        if size:
-            self._left = size + 2
-            raw.append(found[1] + b"\r\n")
-        else:
+        extension = end - found.end(1)
+        self._extensions = max(0, self._extensions + extension - size)
+        if self._extensions > MAX_EXTENSIONS:
+            raise BrokenChunks("the chunk extensions are larger than the body")
+        if not size:
+            taken.skip(at, end + 2)
             self._trailers = 0
-        return end + 2
+            return True
+        if extension:
+            taken.skip(found.end(1), end)
+        taken.at = end + 2
+        self._left = size + 2
+        return True
 
-    def _data(self, data: bytes, at: int, raw: list[bytes], payload: list[bytes]) -> int:
-        size = self._left - 2
-        if size:
-            piece = data[at : at + size]
-            raw.append(piece)
-            payload.append(piece)
-            self._left -= len(piece)
-            return at + len(piece)
-        after = data[at : at + 2]
-        if not b"\r\n".startswith(after):
+    def _data(self, taken: _Taken) -> bool:
+        data, at = taken.data, taken.at
+        wanted = self._left - 2
+        if wanted:
+            end = min(at + wanted, taken.size)
+            taken.payload.append(taken.piece(at, end))
+            taken.at = end
+            self._left -= end - at
+            return True
+        if data.startswith(b"\r\n", at):
+            taken.at = at + 2
+            self._left = 0
+            return True
+        if data[at:] != b"\r":
             raise BrokenChunks("a chunk is not followed by CRLF")
-        if len(after) < 2:
-            return -1
-        raw.append(after)
-        self._left = 0
-        return at + 2
+        return False
 
-    def _trailer(self, data: bytes, at: int) -> int:
-        end = data.find(b"\r\n", at, at + MAX_TRAILERS)
+    def _trailer(self, taken: _Taken) -> bool:
+        data, at = taken.data, taken.at
+        end = data.find(b"\r\n", at, at + MAX_TRAILERS - self._trailers)
         if end < 0:
-            if len(data) - at >= MAX_TRAILERS:
-                raise BrokenChunks("the trailers are too long")
-            return -1
+            if taken.size - at >= MAX_TRAILERS - self._trailers:
+                raise BrokenChunks(f"the trailers have more than {MAX_TRAILERS} bytes")
+            return False
+        taken.skip(at, end + 2)
         if end == at:
             self.ended = True
-            return end + 2
+            return True
         self._trailers += end + 2 - at
-        if self._trailers > MAX_TRAILERS:
-            raise BrokenChunks("the trailers are too long")
-        if line(data[at:end]) is None:
-            raise BrokenChunks("a trailer is malformed")
-        return end + 2
+        try:
+            FROM_ENGINES[data[at:end]]
+        except Malformed as error:
+            raise BrokenChunks(f"a trailer is malformed: {error}") from None
+        return True
+
+
+class _Taken:
+    """One read while it is gone through: where it stands, what passes of it."""
+
+    __slots__ = ("_raw", "_since", "at", "data", "payload", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.size = len(data)
+        self.at = 0
+        self.payload: list[bytes | memoryview] = []
+        self._raw: list[bytes] = []
+        self._since = 0  # where the framing begins that passes as it is and isn't in _raw yet
+
+    def whole_chunks(self) -> None:
+        """Take the chunks without extension that have come whole."""
+        data, at, payload = self.data, self.at, self.payload
+        while True:
+            end = data.find(b"\r\n", at + 1, at + _DIGITS + 2)
+            if end < 0:
+                break
+            size = _size_of(data[at:end])
+            after = end + size + 4
+            if size <= 0 or data[after - 2 : after] != b"\r\n":
+                break
+            payload.append(data[end + 2 : after - 2] if size < _LARGE else memoryview(data)[end + 2 : after - 2])
+            at = after
+        self.at = at
+
+    def piece(self, start: int, end: int) -> bytes | memoryview:
+        return self.data[start:end] if end - start < _LARGE else memoryview(self.data)[start:end]
+
+    def skip(self, start: int, end: int) -> None:
+        """What lies between doesn't pass."""
+        self._raw.append(self.data[self._since : start])
+        self._since = self.at = end
+
+    def given(self) -> tuple[bytes, bytes]:
+        """(raw, payload) up to ``at``."""
+        last = self.data[self._since : self.at]
+        raw = b"".join((*self._raw, last)) if self._raw else last
+        return raw, b"".join(self.payload)

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headrace_router.http1.lines import (
-    CONNECTION,
     CREDENTIAL,
     FORWARDED_FOR,
     GARBLED,
+    NAMES,
     REQUEST_ID,
     STEERS,
     STOPS_BEFORE_CLIENT,
@@ -26,7 +26,8 @@ MAX_REQUEST_ID: Final = 128
 # Proxies that a request may have come through; real chains have a handful.
 MAX_HOPS: Final = 20
 _ID_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:/+=@"
-_UNNAMED: Final = frozenset({b"close", b"keep-alive", b""})
+_NOT_NAMED: Final = frozenset({b"close", b"keep-alive", b""})
+_NONE: Final[frozenset[bytes]] = frozenset()
 
 
 def value_of(lines: Iterable[Line], name: bytes) -> bytes | None:
@@ -70,39 +71,54 @@ def to_engine(
     *,
     peer: str | None,
     request_id: str,
-    keep: frozenset[bytes] = frozenset(),
+    keep: frozenset[bytes] = _NONE,
     drop_authorization: bool = False,
+    rules: int | None = None,
 ) -> bytes:
     """Header lines an engine gets, joined: the client's, in their order, without what ends at this hop.
 
     ``X-Forwarded-For`` is the client's list with the peer's address appended. ``keep`` names internal headers that may
     pass (the priority header, for a router behind a router). ``drop_authorization``: the client's key is the router's
-    own business. Host, Content-Length and Connection belong to the upstream leg.
+    own business. ``rules``: the head's, when they are known. Host, Content-Length and Connection belong to the upstream
+    leg.
     """
-    marked = [line for line in lines if line.rule]
-    named = _named(marked)
-    forwarded = [line.value for line in marked if line.rule & FORWARDED_FOR and line.name not in named]
+    if rules is None:
+        rules = 0
+        for line in lines:
+            rules |= line.rule
     stops = STOPS_BEFORE_ENGINE | CREDENTIAL if drop_authorization else STOPS_BEFORE_ENGINE
-    passed = [
-        line.raw
-        for line in lines
-        if not line.rule & stops and line.name not in named and (not line.rule & STEERS or line.name in keep)
-    ]
-    if peer:
-        forwarded.append(peer.encode("ascii", "replace"))
+    forwarded = peer
+    if rules & (NAMES | FORWARDED_FOR | STEERS):
+        named = _named(lines)
+        passed = [
+            line.raw
+            for line in lines
+            if not line.rule & stops and line.name not in named and (not line.rule & STEERS or line.name in keep)
+        ]
+        before = [line.value for line in lines if line.rule & FORWARDED_FOR and line.name not in named]
+        if before:
+            forwarded = b", ".join(before).decode("latin-1") + (f", {peer}" if peer else "")
+    else:
+        passed = [line.raw for line in lines if not line.rule & stops]
     if forwarded:
-        passed.append(b"X-Forwarded-For: %b\r\n" % b", ".join(forwarded))
-    passed.append(b"x-request-id: %b\r\n" % request_id.encode("ascii"))
+        passed.append(f"X-Forwarded-For: {forwarded}\r\nx-request-id: {request_id}\r\n".encode("latin-1", "replace"))
+    else:
+        passed.append(f"x-request-id: {request_id}\r\n".encode("latin-1", "replace"))
     return b"".join(passed)
 
 
-def to_client(lines: Sequence[Line], *, extra: bytes = b"", sse: bool = False) -> bytes:
+def to_client(lines: Sequence[Line], *, extra: bytes = b"", sse: bool = False, rules: int | None = None) -> bytes:
     """An engine's header lines as the client gets them, joined: without what ends at this hop and Content-Length.
 
     ``extra``: lines of our own. ``sse``: adds what keeps anything in between from buffering or caching the stream.
+    ``rules``: the head's, when they are known.
     """
-    named = _named(lines)
-    passed = [line.raw for line in lines if not line.rule & STOPS_BEFORE_CLIENT and line.name not in named]
+    if rules is None or rules & NAMES:
+        named = _named(lines)
+        passed = [line.raw for line in lines if not line.rule & STOPS_BEFORE_CLIENT and line.name not in named]
+    else:
+        named = _NONE
+        passed = [line.raw for line in lines if not line.rule & STOPS_BEFORE_CLIENT]
     if sse:
         names = {line.name for line in lines} - named
         if b"x-accel-buffering" not in names:
@@ -117,21 +133,19 @@ def is_event_stream(lines: Iterable[Line]) -> bool:
     """Whether the body is SSE that can be read and added to: text/event-stream without a content coding."""
     kind = coding = None
     for line in lines:
-        if line.name == b"content-type" and kind is None:
-            kind = line.value
-        elif line.name == b"content-encoding" and coding is None:
-            coding = line.value
-    return (
-        kind is not None
-        and kind.partition(b";")[0].strip().lower() == b"text/event-stream"
-        and (coding is None or coding.lower() == b"identity")
-    )
+        if line.name == b"content-type":
+            kind = kind or line
+        elif line.name == b"content-encoding":
+            coding = coding or line
+    if coding is not None and coding.value.lower() != b"identity":
+        return False
+    return kind is not None and kind.value.partition(b";")[0].strip().lower() == b"text/event-stream"
 
 
 def _named(lines: Iterable[Line]) -> frozenset[bytes]:
     """Headers that Connection names, in lower case."""
     named: set[bytes] = set()
     for line in lines:
-        if line.rule & CONNECTION:
-            named.update(member.strip(b" \t").lower() for member in line.value.split(b","))
-    return frozenset(named - _UNNAMED)
+        if line.rule & NAMES:
+            named.update(member.strip(b" \t") for member in line.value.lower().split(b","))
+    return frozenset(named - _NOT_NAMED)

@@ -1,32 +1,43 @@
 """Header lines as whole lines: validated once, then passed on as they came.
 
 On the request path. A line that many clients send alike is parsed once and kept; what it means at this hop stands on it
-as flags, so that later rules test a number instead of comparing names. Lines of names outside a closed list are never
-kept: no credential, no cookie, nothing that tells one client from another. Must not decide what happens to a message.
+as flags, so that later rules test a number instead of comparing names and values. Lines of names outside a closed list
+are never kept: no credential, no cookie, nothing that tells one client from another. Must not decide what happens to a
+message.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 # What is special about a line. 0: nothing, it passes both ways.
 STOPS_BEFORE_ENGINE: Final = 1 << 0
 STOPS_BEFORE_CLIENT: Final = 1 << 1
-STEERS: Final = 1 << 2
-LENGTH: Final = 1 << 3
-CODING: Final = 1 << 4
-HOST: Final = 1 << 5
-CONNECTION: Final = 1 << 6
-EXPECT: Final = 1 << 7
-UPGRADE: Final = 1 << 8
-FORWARDED_FOR: Final = 1 << 9
-REQUEST_ID: Final = 1 << 10
-CREDENTIAL: Final = 1 << 11
-GARBLED: Final = 1 << 12
+STEERS: Final = 1 << 2  # an order to gateways, endpoint pickers or this router
+CREDENTIAL: Final = 1 << 3  # a client's right to be served
+REQUEST_ID: Final = 1 << 4
+FORWARDED_FOR: Final = 1 << 5
+GARBLED: Final = 1 << 6  # the value is no UTF-8
+HOST: Final = 1 << 7
+BAD_HOST: Final = 1 << 8
+LENGTH: Final = 1 << 9  # Content-Length
+BAD_LENGTH: Final = 1 << 10
+CODING: Final = 1 << 11  # Transfer-Encoding
+CHUNKED: Final = 1 << 12  # and it is exactly that
+CONNECTION: Final = 1 << 13
+CLOSES: Final = 1 << 14
+KEEPS: Final = 1 << 15
+NAMES: Final = 1 << 16  # Connection lists more than close and keep-alive
+EXPECT: Final = 1 << 17
+UPGRADE: Final = 1 << 18
 
 MAX_FIELD: Final = 32 * 1024
+# Digits of a Content-Length; ten thousand times what any body here can have.
+MAX_DIGITS: Final = 15
 
 _HOP: Final = STOPS_BEFORE_ENGINE | STOPS_BEFORE_CLIENT
+_OURS: Final = STEERS | STOPS_BEFORE_CLIENT
 _RULES: Final = {
     b"connection": _HOP | CONNECTION,
     b"keep-alive": _HOP,
@@ -44,7 +55,6 @@ _RULES: Final = {
     b"expect": STOPS_BEFORE_ENGINE | EXPECT,
     b"x-request-id": _HOP | REQUEST_ID,
     b"x-forwarded-for": STOPS_BEFORE_ENGINE | FORWARDED_FOR,
-    # What a client may show as its right to be served.
     b"authorization": CREDENTIAL,
     b"x-api-key": CREDENTIAL,
     b"api-key": CREDENTIAL,
@@ -55,10 +65,10 @@ _RULES: Final = {
     b"x-router-engine": STEERS,
     b"x-request-attempt": STEERS,
     # Only the router itself may say these to a client.
-    b"x-headrace-engine": STEERS | STOPS_BEFORE_CLIENT,
-    b"x-headrace-reason": STEERS | STOPS_BEFORE_CLIENT,
-    b"x-headrace-table": STEERS | STOPS_BEFORE_CLIENT,
-    b"x-headrace-attempts": STEERS | STOPS_BEFORE_CLIENT,
+    b"x-headrace-engine": _OURS,
+    b"x-headrace-reason": _OURS,
+    b"x-headrace-table": _OURS,
+    b"x-headrace-attempts": _OURS,
 }
 _STEERING_PREFIXES: Final = (b"x-headrace-", b"x-envoy-")
 # Names whose lines many clients or engines send alike, and whose values are nobody's secret.
@@ -71,16 +81,23 @@ _COMMON: Final = frozenset(
     b"user-agent vary x-accel-buffering x-content-type-options x-forwarded-port x-forwarded-proto x-powered-by".split()
 )
 _COMMON_PREFIXES: Final = (b"x-stainless-",)
+_MAX_KNOWN: Final = 1024
 _MAX_KNOWN_LINE: Final = 512
 _MAX_KNOWN_NAME: Final = 64
-_MAX_KNOWN: Final = 1024
+
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
-_CONTROL: Final = bytes(set(range(32)) - {9}) + b"\x7f"
-_ALL_CONTROL: Final = bytes(range(32)) + b"\x7f"
+_HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
+ALL_CONTROL: Final = bytes(range(32)) + b"\x7f"
+_CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
+_VALUE_COUNTS: Final = HOST | LENGTH | CODING | CONNECTION
 
 
 class Malformed(Exception):
-    """A line that is no header line."""
+    """What no header line is."""
+
+
+class TooLong(Malformed):
+    """A line longer than MAX_FIELD."""
 
 
 class Line:
@@ -100,16 +117,14 @@ class Line:
 
 
 class _Names(dict[bytes, tuple[bytes, int, bool]]):
-    """Names as they are spelt -> lower case, rule, whether lines of this name are kept."""
+    """Names as they are spelt -> lower case, rule, whether lines of this name are kept. Bounded as KnownLines is."""
 
     def __missing__(self, spelt: bytes) -> tuple[bytes, int, bool]:
         if not spelt or spelt.translate(None, _TOKEN):
-            raise Malformed("a header name is a token, directly followed by a colon")
+            shown = spelt[:64].decode("ascii", "backslashreplace")
+            raise Malformed(f"a header name is a token with a colon right behind it, not {shown!r}")
         name = spelt.lower()
-        rule = _RULES.get(name, 0)
-        if name.startswith(_STEERING_PREFIXES):
-            rule |= STEERS
-        found = (name, rule, name in _COMMON or name.startswith(_COMMON_PREFIXES))
+        found = (name, _rule_of(name), name in _COMMON or name.startswith(_COMMON_PREFIXES))
         if len(spelt) <= _MAX_KNOWN_NAME:
             if len(self) >= _MAX_KNOWN:
                 self.clear()
@@ -131,7 +146,7 @@ class KnownLines(dict[bytes, Line]):
     def __missing__(self, raw: bytes) -> Line:
         spelt, colon, value = raw.partition(b":")
         if not colon:
-            raise Malformed("a header line has a colon")
+            raise Malformed("a header line has a colon; this one has none")
         name, rule, common = self._names[spelt]
         value = value.strip(b" \t")
         try:
@@ -140,19 +155,17 @@ class KnownLines(dict[bytes, Line]):
             rule |= GARBLED
             printable = False
         if not printable and len(value.translate(None, _CONTROL)) != len(value):
-            raise Malformed("a header value has a control character")
+            raise Malformed(f"the value of {_shown(name)} has a control character")
         if len(raw) > MAX_FIELD:
-            raise TooLarge("a header line is too long")
+            raise TooLong(f"the line of {_shown(name)} has more than {MAX_FIELD} bytes")
+        if rule & _VALUE_COUNTS:
+            rule |= _read(rule, value)
         line = Line(raw + b"\r\n", name, value, rule)
         if common and len(raw) <= _MAX_KNOWN_LINE:
             if len(self) >= _MAX_KNOWN:
                 self.clear()
             self[raw] = line
         return line
-
-
-class TooLarge(Malformed):
-    """A line longer than MAX_FIELD."""
 
 
 # Apart, so that no client can push out what engines say.
@@ -169,7 +182,34 @@ def line(raw: bytes) -> Line | None:
 
 
 def made(name: str, value: str | bytes) -> Line:
-    """A header line of our own; control characters can't split the head."""
+    """A header line of our own; control characters can't split the head. It passes whatever its name."""
     spelt = name.encode("ascii")
-    said = (value.encode("utf-8") if isinstance(value, str) else value).translate(None, _ALL_CONTROL)
+    said = (value.encode("utf-8") if isinstance(value, str) else value).translate(None, ALL_CONTROL)
     return Line(b"%b: %b\r\n" % (spelt, said), spelt.lower(), said, 0)
+
+
+def _rule_of(name: bytes) -> int:
+    """An underscore counts as a hyphen for what stops here: behind CGI-like servers both are one name."""
+    hyphened = name.replace(b"_", b"-")
+    rule = _RULES.get(hyphened, 0)
+    if hyphened.startswith(_STEERING_PREFIXES):
+        rule |= STEERS
+    return rule if hyphened == name else rule & (_HOP | STEERS | CREDENTIAL)
+
+
+def _read(rule: int, value: bytes) -> int:
+    """What the value adds to the flags."""
+    if rule & CONNECTION:
+        flags = 0
+        for member in value.lower().split(b","):
+            flags |= {b"close": CLOSES, b"keep-alive": KEEPS, b"": 0}.get(member.strip(b" \t"), NAMES)
+        return flags
+    if rule & LENGTH:
+        return 0 if value.isdigit() and len(value) <= MAX_DIGITS else BAD_LENGTH
+    if rule & CODING:
+        return CHUNKED if value.lower() == b"chunked" else 0
+    return 0 if _HOST.fullmatch(value) else BAD_HOST
+
+
+def _shown(name: bytes) -> str:
+    return name[:64].decode("ascii")

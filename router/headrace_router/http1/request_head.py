@@ -11,13 +11,41 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from headrace_router.http1 import lines as rules
-from headrace_router.http1.lines import FROM_CLIENTS, Line, Malformed, TooLarge
+from headrace_router.http1.lines import (
+    BAD_HOST,
+    BAD_LENGTH,
+    CHUNKED,
+    CLOSES,
+    CODING,
+    EXPECT,
+    FROM_CLIENTS,
+    HOST,
+    KEEPS,
+    LENGTH,
+    MAX_DIGITS,
+    UPGRADE,
+    Line,
+    Malformed,
+    TooLong,
+)
+from headrace_router.http1.lines import MAX_FIELD as MAX_FIELD
 
 MAX_HEAD: Final = 64 * 1024
 MAX_LINE: Final = 16 * 1024
-MAX_FIELD: Final = rules.MAX_FIELD
 MAX_LINES: Final = 100
+# Around the target: CRLF, a method, two spaces, a version.
+_MAX_REQUEST_LINE: Final = MAX_LINE + 64
+
+_VERSION: Final = re.compile(rb"HTTP/[0-9]\.[0-9]")
+_TARGET: Final = re.compile(rb"/[!-~]*|https?://[!-.0-~]+(?:/[!-~]*)?", re.IGNORECASE)
+_METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
+_FRONT: Final = re.compile(rb"\r\Z|(?:\r\n)?(?:\Z|[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?: |\Z))")
+# LF without CR before it, CR without LF behind it, and what stands in no head.
+_STRAY: Final = re.compile(rb"(?<!\r)\n|\r[^\n]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+_ONCE: Final = HOST | LENGTH | CODING
+_UNUSUAL: Final = BAD_HOST | BAD_LENGTH | CODING | EXPECT | UPGRADE | CLOSES
+_MAX_KNOWN: Final = 256
+_MAX_KNOWN_LINE: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,15 +105,6 @@ class RequestHead:
         return [line.value for line in self.lines if line.name == name]
 
 
-_VERSION: Final = re.compile(rb"HTTP/[0-9]\.[0-9]")
-_TARGET: Final = re.compile(rb"/[!-~]*|[Hh][Tt][Tt][Pp][Ss]?://[!-.0-~]+(?:/[!-~]*)?")
-_HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
-_METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
-_MAX_DIGITS: Final = 15
-_MAX_KNOWN: Final = 256
-_MAX_KNOWN_LINE: Final = 128
-
-
 class _Refused(Exception):
     def __init__(self, message: str, status: int = 400, code: str = "bad_request") -> None:
         super().__init__(message)
@@ -99,12 +118,14 @@ class _RequestLines(dict[bytes, tuple[str, str, int]]):
     def __missing__(self, raw: bytes) -> tuple[str, str, int]:
         parts = raw.split(b" ")
         if len(parts) != 3:
+            if len(raw) > MAX_LINE:
+                raise _target_too_long()
             raise _Refused("the request line is method, target and version with one space between them")
         method, target, version = parts
         if not _METHOD.fullmatch(method):
             raise _Refused("the method is no token of up to 32 characters")
         if len(target) > MAX_LINE:
-            raise _Refused(f"the request target has more than {MAX_LINE} bytes", 414, "uri_too_long")
+            raise _target_too_long()
         if version not in (b"HTTP/1.1", b"HTTP/1.0"):
             if _VERSION.fullmatch(version):
                 raise _Refused("only HTTP/1.1 and HTTP/1.0 are spoken here", 505, "version_not_supported")
@@ -119,7 +140,7 @@ class _RequestLines(dict[bytes, tuple[str, str, int]]):
         return found
 
 
-_KNOWN: Final = _RequestLines()
+_known_request_line: Final = _RequestLines().__getitem__
 _known_line: Final = FROM_CLIENTS.__getitem__
 
 
@@ -132,106 +153,114 @@ def find_end(buffer: bytes | bytearray, start: int) -> int:
     return found + 4 if found >= 0 else -1
 
 
+def refuse_early(buffer: bytes | bytearray, start: int) -> BadHead | None:
+    """What is wrong already with a head whose end hasn't come; None: it may still become one.
+
+    For when find_end found nothing: a client that ends lines with LF alone, speaks TLS or sends without end would
+    otherwise learn of it only from a time limit. ``start``: how much of the buffer was looked at already.
+    """
+    if len(buffer) >= MAX_HEAD:
+        return _as_bad(_head_too_large())
+    if len(buffer) > _MAX_REQUEST_LINE and buffer.find(b"\r\n", 2, _MAX_REQUEST_LINE) < 0:
+        return _as_bad(_target_too_long())
+    if not _FRONT.match(buffer) or _STRAY.search(buffer, max(0, start - 1)):
+        return _as_bad(_Refused("what came is no head of an HTTP/1.1 request, whose lines end with CRLF"))
+    return None
+
+
 def parse_request_head(head: bytes) -> RequestHead | BadHead:
     """The whole head with its CRLFCRLF; one empty line before it is tolerated (RFC 9112 2.2)."""
     try:
         return _parse(head)
     except _Refused as refused:
-        return BadHead(refused.status, refused.code, str(refused))
-    except TooLarge as error:
+        return _as_bad(refused)
+    except TooLong as error:
         return BadHead(431, "header_too_large", str(error))
     except Malformed as error:
         return BadHead(400, "bad_request", str(error))
 
 
 def _parse(head: bytes) -> RequestHead:
-    if len(head) > MAX_HEAD:
-        raise _Refused(f"the head has more than {MAX_HEAD} bytes", 431, "header_too_large")
     parts = head.split(b"\r\n")
-    if not parts[0]:
-        del parts[0]
-    if parts[-2:] != [b"", b""]:
-        raise _Refused("the head is incomplete")
-    if len(parts) > MAX_LINES + 3:
-        raise _Refused(f"the head has more than {MAX_LINES} header lines", 431, "too_many_headers")
-    method, target, minor = _KNOWN[parts[0]]
+    if not parts[0] or parts[-1] or parts[-2] or len(head) > MAX_HEAD or len(parts) > MAX_LINES + 3:
+        parts = _limit(head, parts)
+    method, target, minor = _known_request_line(parts[0])
     lines = list(map(_known_line, parts[1:-2]))
     marked = [line for line in lines if line.rule]
     request = RequestHead(method, target, minor, lines, marked)
-    _settle(request)
+    together = 0
+    length = b""
+    for line in marked:
+        rule = line.rule
+        if rule & together & _ONCE:
+            raise _Refused(f"there is more than one {line.name.decode().title()} header")
+        if rule & LENGTH:
+            length = line.value
+        together |= rule
+    request.rules = together
+    if together & _UNUSUAL or not together & HOST or not minor:
+        _settle(request, together)
+    if length:
+        request.length = int(length)
     return request
 
 
-def _settle(request: RequestHead) -> None:
-    together = hosts = 0
-    for line in request.marked:
-        rule = line.rule
-        if rule & rules.HOST:
-            hosts += 1
-            _host(line.value)
-        elif rule & rules.LENGTH:
-            _length(request, line.value, again=bool(together & rules.LENGTH))
-        elif rule & rules.CODING:
-            _coding(request, line.value, again=bool(together & rules.CODING))
-        elif rule & rules.EXPECT:
-            _expect(request, line.value)
-        together |= rule
-    request.rules = together
-    if hosts > 1:
-        raise _Refused("there is more than one Host header")
-    if not hosts and request.minor == 1:
-        raise _Refused("there is no Host header")
-    if together & rules.CONNECTION:
-        _connection(request)
-    if request.chunked and request.length is not None:
+def _limit(head: bytes, parts: list[bytes]) -> list[bytes]:
+    if len(head) > MAX_HEAD:
+        raise _head_too_large()
+    if not head.endswith(b"\r\n\r\n"):
+        raise _Refused("the head has no end")
+    if not parts[0]:
+        parts = parts[1:]
+    if len(parts) > MAX_LINES + 3:
+        raise _Refused(f"the head has more than {MAX_LINES} header lines", 431, "too_many_headers")
+    return parts
+
+
+def _settle(request: RequestHead, together: int) -> None:
+    """What few requests have."""
+    if not together & HOST and request.minor:
+        raise _Refused("HTTP/1.1 wants a Host header; there is none")
+    if together & BAD_HOST:
+        raise _Refused("the Host header is no host name with or without a port")
+    if together & BAD_LENGTH:
+        raise _Refused(f"Content-Length is one number of up to {MAX_DIGITS} digits")
+    if together & CODING:
+        _coding(request, together)
+    if together & EXPECT and request.minor:
+        _expect(request)
+    if together & CLOSES or not request.minor:
+        request.keep_alive = not together & CLOSES and bool(together & KEEPS)
+    request.upgrade = bool(together & UPGRADE)
+
+
+def _coding(request: RequestHead, together: int) -> None:
+    if together & LENGTH:
         raise _Refused("Content-Length and Transfer-Encoding exclude each other")
-    request.upgrade = bool(together & rules.UPGRADE)
-
-
-def read_length(value: bytes) -> int | None:
-    """A Content-Length; None: it is none."""
-    return int(value) if value.isdigit() and len(value) <= _MAX_DIGITS else None
-
-
-def _host(value: bytes) -> None:
-    if not _HOST.fullmatch(value):
-        raise _Refused("the Host header is no host name with a port")
-
-
-def _length(request: RequestHead, value: bytes, *, again: bool) -> None:
-    if again:
-        raise _Refused("there is more than one Content-Length")
-    request.length = read_length(value)
-    if request.length is None:
-        raise _Refused(f"Content-Length is a number of up to {_MAX_DIGITS} digits")
-
-
-def _coding(request: RequestHead, value: bytes, *, again: bool) -> None:
-    if again:
-        raise _Refused("there is more than one Transfer-Encoding")
-    if request.minor == 0:
+    if not request.minor:
         raise _Refused("HTTP/1.0 has no Transfer-Encoding")
-    codings = [each.strip(b" \t") for each in value.lower().split(b",")]
-    if codings[-1] != b"chunked" or b"chunked" in codings[:-1]:
-        raise _Refused("the last Transfer-Encoding is chunked, once")
-    if len(codings) > 1:
+    if not together & CHUNKED:
+        value = request.get(b"transfer-encoding") or b""
+        codings = [each.strip(b" \t") for each in value.lower().split(b",")]
+        if codings[-1] != b"chunked" or b"chunked" in codings[:-1]:
+            raise _Refused("the last Transfer-Encoding is chunked, once")
         raise _Refused("no Transfer-Encoding but chunked is known here", 501, "coding_not_implemented")
     request.chunked = True
 
 
-def _expect(request: RequestHead, value: bytes) -> None:
-    if request.minor == 0:
-        return
-    if value.lower() != b"100-continue":
+def _expect(request: RequestHead) -> None:
+    if [value.lower() for value in request.all(b"expect")] != [b"100-continue"]:
         raise _Refused("the only expectation that can be met is 100-continue", 417, "expectation_failed")
     request.expects = True
 
 
-def _connection(request: RequestHead) -> None:
-    members = [
-        member.strip(b" \t").lower()
-        for line in request.marked
-        if line.rule & rules.CONNECTION
-        for member in line.value.split(b",")
-    ]
-    request.keep_alive = b"close" not in members and (request.minor == 1 or b"keep-alive" in members)
+def _head_too_large() -> _Refused:
+    return _Refused(f"the head has more than {MAX_HEAD} bytes", 431, "header_too_large")
+
+
+def _target_too_long() -> _Refused:
+    return _Refused(f"the request target has more than {MAX_LINE} bytes", 414, "uri_too_long")
+
+
+def _as_bad(refused: _Refused) -> BadHead:
+    return BadHead(refused.status, refused.code, str(refused))

@@ -8,12 +8,25 @@ from __future__ import annotations
 
 from typing import Final
 
-from headrace_router.http1 import lines as rules
-from headrace_router.http1.lines import FROM_ENGINES, Line, Malformed
-from headrace_router.http1.request_head import MAX_HEAD, MAX_LINES, read_length
+from headrace_router.http1.lines import (
+    ALL_CONTROL,
+    BAD_LENGTH,
+    CHUNKED,
+    CLOSES,
+    CODING,
+    FROM_ENGINES,
+    KEEPS,
+    LENGTH,
+    Line,
+    Malformed,
+)
+from headrace_router.http1.request_head import MAX_HEAD, MAX_LINES
 
-_known_line: Final = FROM_ENGINES.__getitem__
-_CONTROL: Final = bytes(set(range(32)) - {9}) + b"\x7f"
+_CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
+_ONCE: Final = LENGTH | CODING
+_VERSIONS: Final = {b"HTTP/1.1 ": 1, b"HTTP/1.0 ": 0}
+_MAX_KNOWN: Final = 256
+_MAX_KNOWN_LINE: Final = 128
 
 
 class BrokenHead(Exception):
@@ -26,7 +39,8 @@ class ResponseHead:
     Attributes:
         length: Content-Length, None without one; of a bodiless response what it announces.
         until_close: the body ends with the connection. bodiless: no body follows, whatever the header lines say.
-        keep_alive: the connection may be used again when the body has ended. marked: lines that any rule is about.
+        keep_alive: the connection may be used again when the body has ended. marked: those of ``lines`` that any rule
+        is about (Line.rule is not 0). rules: the flags of all lines together.
     """
 
     __slots__ = (
@@ -38,6 +52,7 @@ class ResponseHead:
         "marked",
         "minor",
         "reason",
+        "rules",
         "status",
         "until_close",
     )
@@ -48,6 +63,7 @@ class ResponseHead:
         self.minor = minor
         self.lines = lines
         self.marked = marked
+        self.rules = 0
         self.length: int | None = None
         self.chunked = False
         self.until_close = False
@@ -66,22 +82,24 @@ class _StatusLines(dict[bytes, tuple[int, bytes, int]]):
     """Status lines seen before -> status, reason, minor version."""
 
     def __missing__(self, raw: bytes) -> tuple[int, bytes, int]:
-        version, status, reason = raw[:9], raw[9:12], raw[12:]
-        if version not in (b"HTTP/1.1 ", b"HTTP/1.0 "):
+        minor, status, reason = _VERSIONS.get(raw[:9]), raw[9:12], raw[12:]
+        if minor is None:
             raise BrokenHead("the status line begins with no version that is spoken here")
-        if not status.isdigit() or not b"100" <= status <= b"599":
+        if not (status.isdigit() and b"100" <= status <= b"599"):
             raise BrokenHead("the status is no number from 100 to 599")
+        # The space before an empty reason is often left out.
         if reason[:1] not in (b"", b" ") or len(reason.translate(None, _CONTROL)) != len(reason):
             raise BrokenHead("the reason phrase is malformed")
-        found = (int(status), reason[1:], 1 if version == b"HTTP/1.1 " else 0)
-        if len(raw) <= 128:
-            if len(self) >= 256:
+        found = (int(status), reason[1:], minor)
+        if len(raw) <= _MAX_KNOWN_LINE:
+            if len(self) >= _MAX_KNOWN:
                 self.clear()
             self[raw] = found
         return found
 
 
-_KNOWN: Final = _StatusLines()
+_known_status_line: Final = _StatusLines().__getitem__
+_known_line: Final = FROM_ENGINES.__getitem__
 
 
 def parse_response_head(head: bytes, *, bodiless_request: bool) -> ResponseHead:
@@ -90,55 +108,38 @@ def parse_response_head(head: bytes, *, bodiless_request: bool) -> ResponseHead:
     Raises:
         BrokenHead: see there.
     """
-    if len(head) > MAX_HEAD:
-        raise BrokenHead(f"the head has more than {MAX_HEAD} bytes")
     parts = head.split(b"\r\n")
-    if parts[-2:] != [b"", b""]:
-        raise BrokenHead("the head is incomplete")
-    if len(parts) > MAX_LINES + 3:
-        raise BrokenHead(f"the head has more than {MAX_LINES} header lines")
-    status, reason, minor = _KNOWN[parts[0]]
+    if parts[-1] or parts[-2] or len(head) > MAX_HEAD or len(parts) > MAX_LINES + 3:
+        raise BrokenHead(f"the head has no end, or more than {MAX_HEAD} bytes or {MAX_LINES} header lines")
+    status, reason, minor = _known_status_line(parts[0])
     try:
         lines = list(map(_known_line, parts[1:-2]))
     except Malformed as error:
         raise BrokenHead(str(error)) from None
     marked = [line for line in lines if line.rule]
     response = ResponseHead(status, reason, minor, lines, marked)
-    response.bodiless = bodiless_request or status < 200 or status in (204, 304)
-    _settle(response)
+    together = 0
+    for line in marked:
+        if line.rule & together & _ONCE:
+            raise BrokenHead("there is more than one Content-Length or Transfer-Encoding")
+        together |= line.rule
+    response.rules = together
+    _settle(response, together, bodiless=bodiless_request or status < 200 or status in (204, 304))
     return response
 
 
-def _settle(response: ResponseHead) -> None:
-    together = 0
-    for line in response.marked:
-        rule = line.rule
-        if rule & (rules.LENGTH | rules.CODING):
-            if together & rule & (rules.LENGTH | rules.CODING):
-                raise BrokenHead("there is more than one Content-Length or Transfer-Encoding")
-            _framing(response, line)
-        elif rule & rules.CONNECTION:
-            members = [member.strip(b" \t").lower() for member in line.value.split(b",")]
-            if b"close" in members:
-                response.keep_alive = False
-            elif b"keep-alive" in members and not together & rules.CONNECTION:
-                response.keep_alive = True
-        together |= rule
-    if response.chunked and response.length is not None:
-        raise BrokenHead("Content-Length and Transfer-Encoding exclude each other")
-    if response.bodiless:
-        response.chunked = False
-    elif response.length is None and not response.chunked:
+def _settle(response: ResponseHead, together: int, *, bodiless: bool) -> None:
+    if together & (CLOSES | KEEPS):
+        response.keep_alive = not together & CLOSES
+    if together & LENGTH:
+        if together & (BAD_LENGTH | CODING):
+            raise BrokenHead("Content-Length is no number, or stands beside Transfer-Encoding")
+        response.length = int(response.get(b"content-length") or b"")
+    elif together & CODING:
+        if not (together & CHUNKED and response.minor):
+            raise BrokenHead("Transfer-Encoding is something else than chunked in HTTP/1.1")
+        response.chunked = not bodiless
+    elif not bodiless:
         response.until_close = True
         response.keep_alive = False
-
-
-def _framing(response: ResponseHead, line: Line) -> None:
-    if line.rule & rules.LENGTH:
-        response.length = read_length(line.value)
-        if response.length is None:
-            raise BrokenHead("Content-Length is no number")
-    elif line.value.lower() == b"chunked" and response.minor == 1:
-        response.chunked = True
-    else:
-        raise BrokenHead("Transfer-Encoding is something else than chunked in HTTP/1.1")
+    response.bodiless = bodiless
