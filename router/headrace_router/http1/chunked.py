@@ -19,6 +19,7 @@ MAX_EXTENSIONS: Final = 16 * 1024
 
 _DIGITS: Final = 8
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})([ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?")
+_HEXADECIMAL: Final = b"0123456789abcdefABCDEF"
 # What a size line may be so far.
 _SIZE_BEGUN: Final = re.compile(rb"[0-9A-Fa-f]{1,8}(?:[ \t]*|[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)\r?")
 # Above this a view is cheaper than a copy that is joined into another.
@@ -38,8 +39,7 @@ class _Sizes(dict[bytes, int]):
     """Sizes without extension as they are spelt -> bytes; -1: something else. Keeps those of up to three digits."""
 
     def __missing__(self, spelt: bytes) -> int:
-        found = _SIZE.fullmatch(spelt)
-        if found is None or found[2] is not None:
+        if not 0 < len(spelt) <= _DIGITS or spelt.translate(None, _HEXADECIMAL):
             return -1
         size = int(spelt, 16)
         if len(spelt) <= 3:

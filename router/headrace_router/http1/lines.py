@@ -89,6 +89,7 @@ _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijk
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
 ALL_CONTROL: Final = bytes(range(32)) + b"\x7f"
 _CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
+_MEMBERS: Final = {b"close": CLOSES, b"keep-alive": KEEPS, b"": 0}
 _VALUE_COUNTS: Final = HOST | LENGTH | CODING | CONNECTION
 
 
@@ -149,13 +150,8 @@ class KnownLines(dict[bytes, Line]):
             raise Malformed("a header line has a colon; this one has none")
         name, rule, common = self._names[spelt]
         value = value.strip(b" \t")
-        try:
-            printable = value.decode().isprintable()
-        except UnicodeDecodeError:
-            rule |= GARBLED
-            printable = False
-        if not printable and len(value.translate(None, _CONTROL)) != len(value):
-            raise Malformed(f"the value of {_shown(name)} has a control character")
+        if not value.isalnum():
+            rule |= _check(name, value)
         if len(raw) > MAX_FIELD:
             raise TooLong(f"the line of {_shown(name)} has more than {MAX_FIELD} bytes")
         if rule & _VALUE_COUNTS:
@@ -197,15 +193,28 @@ def _rule_of(name: bytes) -> int:
     return rule if hyphened == name else rule & (_HOP | STEERS | CREDENTIAL)
 
 
+def _check(name: bytes, value: bytes) -> int:
+    """GARBLED if the value is no UTF-8, else 0."""
+    flags = 0
+    try:
+        if value.decode().isprintable():
+            return 0
+    except UnicodeDecodeError:
+        flags = GARBLED
+    if len(value.translate(None, _CONTROL)) != len(value):
+        raise Malformed(f"the value of {_shown(name)} has a control character")
+    return flags
+
+
 def _read(rule: int, value: bytes) -> int:
     """What the value adds to the flags."""
+    if rule & LENGTH:
+        return 0 if value.isdigit() and len(value) <= MAX_DIGITS else BAD_LENGTH
     if rule & CONNECTION:
         flags = 0
         for member in value.lower().split(b","):
-            flags |= {b"close": CLOSES, b"keep-alive": KEEPS, b"": 0}.get(member.strip(b" \t"), NAMES)
+            flags |= _MEMBERS.get(member.strip(b" \t"), NAMES)
         return flags
-    if rule & LENGTH:
-        return 0 if value.isdigit() and len(value) <= MAX_DIGITS else BAD_LENGTH
     if rule & CODING:
         return CHUNKED if value.lower() == b"chunked" else 0
     return 0 if _HOST.fullmatch(value) else BAD_HOST

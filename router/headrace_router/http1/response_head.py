@@ -25,6 +25,7 @@ from headrace_router.http1.request_head import MAX_HEAD, MAX_LINES
 _CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
 _ONCE: Final = LENGTH | CODING
 _VERSIONS: Final = {b"HTTP/1.1 ": 1, b"HTTP/1.0 ": 0}
+_BODILESS: Final = frozenset({204, 304})
 _MAX_KNOWN: Final = 256
 _MAX_KNOWN_LINE: Final = 128
 
@@ -119,22 +120,26 @@ def parse_response_head(head: bytes, *, bodiless_request: bool) -> ResponseHead:
     marked = [line for line in lines if line.rule]
     response = ResponseHead(status, reason, minor, lines, marked)
     together = 0
+    length = b""
     for line in marked:
-        if line.rule & together & _ONCE:
+        rule = line.rule
+        if rule & together & _ONCE:
             raise BrokenHead("there is more than one Content-Length or Transfer-Encoding")
-        together |= line.rule
+        if rule & LENGTH:
+            length = line.value
+        together |= rule
     response.rules = together
-    _settle(response, together, bodiless=bodiless_request or status < 200 or status in (204, 304))
+    _settle(response, together, length, bodiless_request or status < 200 or status in _BODILESS)
     return response
 
 
-def _settle(response: ResponseHead, together: int, *, bodiless: bool) -> None:
+def _settle(response: ResponseHead, together: int, length: bytes, bodiless: bool) -> None:
     if together & (CLOSES | KEEPS):
         response.keep_alive = not together & CLOSES
     if together & LENGTH:
         if together & (BAD_LENGTH | CODING):
             raise BrokenHead("Content-Length is no number, or stands beside Transfer-Encoding")
-        response.length = int(response.get(b"content-length") or b"")
+        response.length = int(length)
     elif together & CODING:
         if not (together & CHUNKED and response.minor):
             raise BrokenHead("Transfer-Encoding is something else than chunked in HTTP/1.1")
