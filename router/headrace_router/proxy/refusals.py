@@ -16,6 +16,7 @@ from typing import Final
 from headrace_api.names import HEADER_SHOULD_RETRY
 from headrace_router.core import facts
 from headrace_router.http1.headers import said
+from headrace_router.http1.request_head import BadHead
 
 _OPENAI_TYPE: Final = {
     400: "invalid_request_error",
@@ -78,6 +79,26 @@ class Refusal:
         if self.authenticate is not None:
             headers.append(said("WWW-Authenticate", self.authenticate))
         return headers
+
+    def lines(self) -> bytes:
+        """The same as joined lines, each with its CRLF."""
+        return b"".join(b"%b: %b\r\n" % pair for pair in self.headers())
+
+
+SHUTTING_DOWN: Final = Refusal(
+    503, "shutting_down", "this router is shutting down; another one serves", retry_after=1.0
+)
+FAULT: Final = Refusal(500, "internal_error", "the router failed on this request")
+TOO_MUCH: Final = Refusal(
+    503, "router_overloaded", "the bodies of running requests take all memory that they may", retry_after=1.0
+)
+BODY_TIMEOUT: Final = Refusal(408, "body_timeout", "the body stopped coming")
+BAD_FRAMING: Final = Refusal(400, "bad_request", "the body's framing is broken", final=True)
+
+
+def of_bad_head(bad: BadHead) -> Refusal:
+    """A head that can't be read in one way only."""
+    return Refusal(bad.status, bad.code, bad.message, final=True)
 
 
 def not_picked(refusal: facts.Refusal) -> Refusal:

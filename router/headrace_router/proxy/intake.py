@@ -1,0 +1,156 @@
+"""Takes a request in: what its head alone rules out, and what selection needs to know of its body.
+
+On the request path, synchronous. A hostile body is the client's fault and never more than a 400 (SEC-05). What a head
+says enough of is refused before the body is read. A second ``model`` is refused; of other duplicate keys the last
+counts, as in the engines' own parsers. Must not pick.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headrace_api.names import HEADER_CLIENT_RETRY
+from headrace_api.table import TablePriority
+from headrace_router.core.affinity import affinity_key
+from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
+from headrace_router.core.facts import NO_NEEDS, RequestFacts
+from headrace_router.core.view import PolicyView
+from headrace_router.http1.header_rules import garbled, in_a_loop
+from headrace_router.http1.lines import FORWARDED_FOR, GARBLED
+from headrace_router.http1.numbers import whole
+from headrace_router.http1.paths import Kind, Refused, Route
+from headrace_router.http1.request_head import RequestHead
+from headrace_router.proxy.known import Known
+from headrace_router.proxy.refusals import Refusal
+
+_UNSET: Final = frozenset({b"", b"null"})
+_MOST_RETRIES: Final = 10**9
+_CLIENT_RETRY: Final = HEADER_CLIENT_RETRY.lower()
+_NO_TABLE: Final = Refusal(503, "no_table", "this router has no routing table yet", retry_after=5.0)
+_CODED: Final = Refusal(415, "unsupported_encoding", "send the body without Content-Encoding", final=True)
+_LOOP: Final = Refusal(
+    508, "loop", "the request goes in circles: an engine's address leads back to a router", final=True
+)
+
+
+class Asked:
+    """A request that may be routed. The body is let go of when nothing can be sent again."""
+
+    __slots__ = ("body", "client_retry", "facts", "policy", "priority", "route")
+
+    def __init__(
+        self,
+        route: Route,
+        policy: PolicyView,
+        facts: RequestFacts,
+        priority: TablePriority,
+        body: bytes,
+        client_retry: bool,
+    ) -> None:
+        self.route = route
+        self.policy = policy
+        self.facts = facts
+        self.priority = priority
+        self.body = body
+        self.client_retry = client_retry
+
+
+def refused_by_head(head: RequestHead, route: Route | Refused, known: Known) -> Refusal | None:
+    """Why a request can be refused before its body is read."""
+    if isinstance(route, Refused):
+        return Refusal(route.status, route.code, route.message, final=True, allow=route.allow)
+    if not known.view.policies:
+        return _NO_TABLE
+    if route.kind in _MODEL_PAGES:
+        return None
+    if head.rules & GARBLED and (name := garbled(head.marked)) is not None:
+        message = f"header {name} has a value that is not UTF-8; right would be ASCII, or UTF-8 where it must be"
+        return Refusal(400, "bad_request", message, final=True)
+    if head.rules & FORWARDED_FOR and in_a_loop(head.marked):
+        return _LOOP
+    coding = head.get(b"content-encoding")
+    if coding is not None and coding.lower() != b"identity":
+        return _CODED
+    if head.length is not None and head.length > known.largest:
+        return too_large(known.largest)
+    return None
+
+
+_MODEL_PAGES: Final = (Kind.MODELS, Kind.MODEL)
+
+
+def too_large(limit: int) -> Refusal:
+    """The body is larger than a policy allows."""
+    return Refusal(413, "body_too_large", f"the body is larger than {limit} bytes", final=True)
+
+
+def take_in(head: RequestHead, route: Route, known: Known, body: bytes) -> Asked | Refusal:
+    """Understand a request whose head was not refused."""
+    facts = _facts(head, route, known, body)
+    if isinstance(facts, Refusal):
+        return facts
+    model = facts if isinstance(facts, str) else facts.model
+    policy = known.view.policy_for(model)
+    if policy is None:
+        return Refusal(404, "model_not_found", f"no routing table has a model {model[:128]!r}", final=True)
+    if len(body) > policy.table.limits.body:
+        return too_large(policy.table.limits.body)
+    if route.kind is Kind.POLICY and route.path not in policy.table.paths:
+        return Refusal(404, "unknown_path", f"the policy of model {model[:128]!r} passes no such path: {route.path}")
+    return _asked(head, route, known, policy, facts, body)
+
+
+def _facts(head: RequestHead, route: Route, known: Known, body: bytes) -> BodyFacts | str | Refusal:
+    """The body's facts, or the model's name where a policy path has no JSON that names one."""
+    if route.kind is Kind.POLICY:
+        only = known.only_model(route.path)
+        if only is not None and (not body or not _is_json(head)):
+            return only
+    read = read_body(body, known.fields)
+    if isinstance(read, BadBody):
+        return Refusal(400, read.code or "bad_request", read.message, final=True)
+    if route.kind is Kind.RESPONSES and (refusal := _stored(read)):
+        return refusal
+    return read
+
+
+def _is_json(head: RequestHead) -> bool:
+    kind = head.get(b"content-type")
+    return kind is not None and kind.partition(b";")[0].strip().lower() == b"application/json"
+
+
+def _stored(facts: BodyFacts) -> Refusal | None:
+    if bytes(facts.previous_response_id) not in _UNSET:
+        field = "previous_response_id"
+    elif bytes(facts.store) == b"true":
+        field = "store: true"
+    else:
+        return None
+    return Refusal(
+        400,
+        "store_not_supported",
+        f"{field} needs an answer that one engine keeps, which this router doesn't follow yet; "
+        "send the conversation in `input` and store: false",
+        final=True,
+    )
+
+
+def _asked(
+    head: RequestHead, route: Route, known: Known, policy: PolicyView, facts: BodyFacts | str, body: bytes
+) -> Asked:
+    read = known.headers_of(policy)
+    wanted = read.wanted
+    # Of a repeated header the first that is not empty counts.
+    headers: dict[str, str] = {}
+    for line in head.lines:
+        if line.name in wanted and line.value:
+            headers.setdefault(wanted[line.name], line.value.decode("utf-8", "surrogateescape"))
+    priority = policy.priority(headers.get(read.priority))
+    if isinstance(facts, str):
+        asked = RequestFacts(facts, affinity_key(policy.affinity, headers, None), len(body), False, NO_NEEDS)
+    else:
+        key = affinity_key(policy.affinity, headers, facts)
+        asked = RequestFacts(facts.model, key, len(body), facts.stream is True, needs(facts))
+    asked.priority = priority.name
+    retried = bool(whole(headers[_CLIENT_RETRY], _MOST_RETRIES)) if _CLIENT_RETRY in headers else False
+    return Asked(route, policy, asked, priority, body, retried)

@@ -1,0 +1,222 @@
+"""The clients' requests: checked, understood, refused in the client's own form, or begun as an exchange.
+
+On the request path, synchronous. The listener brings a head, then a whole body; what can be said by the head alone is
+said before the body is read. Must not wait for operator, API server or metrics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from random import Random
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
+
+from headrace_api import names
+from headrace_router.core.selection import Selector
+from headrace_router.http1.header_rules import request_id
+from headrace_router.http1.lines import made
+from headrace_router.http1.paths import Kind, Refused, Route
+from headrace_router.http1.request_head import RequestHead
+from headrace_router.proxy.exchange import Client, Exchange
+from headrace_router.proxy.intake import Asked, refused_by_head, take_in
+from headrace_router.proxy.known import Known
+from headrace_router.proxy.means import Credentials, Keys, Means
+from headrace_router.proxy.memory import BodyMemory
+from headrace_router.proxy.refusals import FAULT, TOO_MUCH, Refusal
+from headrace_router.proxy.seen import Seen
+from headrace_router.proxy.waiting import Waiting
+from headrace_router.telemetry.access_log import Entry
+from headrace_router.telemetry.accounting import Account, Ledger
+from headrace_router.upstream.port import UpstreamPool
+
+if TYPE_CHECKING:
+    from headrace_router.telemetry.access_log import AccessLog
+    from headrace_router.telemetry.traces import Traces
+
+log = logging.getLogger("headrace.router")
+
+_JSON: Final = b"Content-Type: application/json\r\n"
+
+
+class Proxy:
+    """Serves what listeners bring. To be made inside a running loop.
+
+    Args:
+        selector: picks engines.
+        pool: connections to them.
+        waiting: the queues.
+        ledger: counts.
+        memory: bounds the bodies that are held.
+        keys: of clients; None: everyone is served.
+        credentials: the router's own at engines.
+        access_log: one line a request; None: off.
+        traces: spans; None: off.
+    """
+
+    def __init__(
+        self,
+        selector: Selector,
+        pool: UpstreamPool,
+        waiting: Waiting,
+        ledger: Ledger,
+        memory: BodyMemory,
+        *,
+        keys: Keys | None = None,
+        credentials: Credentials | None = None,
+        access_log: AccessLog | None = None,
+        traces: Traces | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.memory = memory
+        self.draining = False
+        self._means = Means(
+            loop,
+            selector,
+            pool,
+            waiting,
+            ledger,
+            memory,
+            keys=keys,
+            credentials=credentials,
+        )
+        self._access_log = access_log
+        self._traces = traces
+        self._looked_at = access_log is not None or traces is not None
+        self._fresh_id = _ids()
+
+    @property
+    def running(self) -> Collection[Exchange]:
+        """Exchanges that have begun and not ended."""
+        return cast("Collection[Exchange]", self._means.deadlines.items)
+
+    def body_limit(self, head: RequestHead) -> int | Refusal:
+        """How many bytes the body may have, or why the request is refused by its head alone.
+
+        To be asked once a head, before its body is read; a refusal is given by ``refuse``.
+        """
+        means = self._means
+        if means.keys is not None:
+            who = means.keys.who(head)
+            if isinstance(who, Refusal):
+                return who
+        known = means.known()
+        refusal = refused_by_head(head, known.route(head.method, head.target), known)
+        if refusal is not None:
+            return refusal
+        if head.length is not None and self.memory.held + head.length > self.memory.limit:
+            return TOO_MUCH
+        return known.largest
+
+    def begin(self, head: RequestHead, body: bytes, client: Client) -> Exchange | None:
+        """Serve a request whose body is whole. None: it was answered already.
+
+        ``head``: one that body_limit didn't refuse. ``body``: taken in ``memory``; from here on the proxy gives it
+        back.
+        """
+        if self.draining:
+            client.answer.keep_alive = False
+        identity = request_id(head.marked, self._fresh_id)
+        seen = self._see(head, identity, client) if self._looked_at else None
+        known = self._means.known()
+        # Tables may have changed since body_limit saw the head.
+        route = known.route(head.method, head.target)
+        try:
+            asked = self._take_in(head, route, known, body)
+            if isinstance(asked, Asked):
+                exchange = self._exchange(head, asked, client, identity, seen)
+                exchange.start()
+                return None if exchange.over else exchange
+        except Exception:
+            log.exception("request %s failed", identity)
+            asked = FAULT
+        self.memory.give(len(body))
+        if isinstance(asked, Refusal):
+            self._refuse(asked, client, identity, seen, route)
+        else:
+            client.answer.whole(200, b"OK", _JSON + made(names.HEADER_REQUEST_ID, identity).raw, asked)
+            self._means.ended(seen, client.answer)
+        return None
+
+    def refuse(self, head: RequestHead | None, refusal: Refusal, client: Client) -> None:
+        """Answer a request that doesn't come to ``begin``. ``head``: None where it could not be parsed."""
+        if self.draining:
+            client.answer.keep_alive = False
+        if head is None:
+            self._refuse(refusal, client, self._fresh_id(), None, None)
+            return
+        identity = request_id(head.marked, self._fresh_id)
+        seen = self._see(head, identity, client) if self._looked_at else None
+        self._refuse(refusal, client, identity, seen, self._means.known().route(head.method, head.target))
+
+    def end_all(self) -> None:
+        """End every running request: streams by an error event, the others by a refusal."""
+        for exchange in list(self.running):
+            exchange.expire("shutdown")
+
+    async def ended(self) -> None:
+        """Wait until no exchange runs."""
+        await self._means.idle()
+
+    def _take_in(self, head: RequestHead, route: Route | Refused, known: Known, body: bytes) -> Asked | Refusal | bytes:
+        """What is asked, why it is refused, or the body of a page of models."""
+        if isinstance(route, Refused) or not known.view.policies:
+            return refused_by_head(head, route, known) or FAULT
+        if route.kind is Kind.MODELS or route.kind is Kind.MODEL:
+            return _models(route, known)
+        return take_in(head, route, known, body)
+
+    def _exchange(self, head: RequestHead, asked: Asked, client: Client, identity: str, seen: Seen | None) -> Exchange:
+        means, facts = self._means, asked.facts
+        model = means.known().view.models[facts.model]
+        account = Account(means.ledger, model, asked.priority.name, facts.body_bytes, asked.client_retry, client.began)
+        if seen is not None:
+            seen.routed(asked.route)
+            seen.counted(account)
+        return Exchange(means, client, head, asked, account, identity, seen)
+
+    def _refuse(
+        self, refusal: Refusal, client: Client, identity: str, seen: Seen | None, route: Route | Refused | None
+    ) -> None:
+        answer = client.answer
+        anthropic = isinstance(route, Route) and route.kind is Kind.MESSAGES
+        if seen is not None:
+            seen.refused(refusal.code)
+        try:
+            self._means.refuse(answer, refusal, identity, anthropic)
+        except ConnectionError:
+            answer.abort()
+        self._means.ended(seen, answer)
+
+    def _see(self, head: RequestHead, identity: str, client: Client) -> Seen:
+        entry = trace = None
+        if self._access_log is not None:
+            entry = Entry(identity, head.method, head.target, client.peer, client.began)
+            if self._means.keys is not None:
+                who = self._means.keys.who(head)
+                entry.key = who if isinstance(who, str) else None
+        if self._traces is not None:
+            trace = self._traces.begin(head, client.peer)
+        return Seen(self._access_log, entry, trace)
+
+
+def _ids() -> Callable[[], str]:
+    """Fresh request ids: 128 random bits, which only have to differ."""
+    bits = Random().getrandbits  # noqa: S311
+    return lambda: f"{bits(128):032x}"
+
+
+def _models(route: Route, known: Known) -> Refusal | bytes:
+    """The models of the table, in OpenAI's form."""
+    models = known.view.models
+    if route.kind is Kind.MODELS:
+        return msgspec.json.encode({"object": "list", "data": [_model(name) for name in sorted(models)]})
+    if route.model not in models:
+        return Refusal(404, "model_not_found", "no routing table has this model", final=True)
+    return msgspec.json.encode(_model(str(route.model)))
+
+
+def _model(name: str) -> dict[str, object]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "headrace"}

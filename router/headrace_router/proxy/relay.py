@@ -1,0 +1,153 @@
+"""Passes one engine's answer to the client, byte for byte, and ends it truly.
+
+On the request path, after the first body byte: nothing can be retried any more (RET-04). A stream that is cut gets one
+error event where that is possible and never a clean end; a client that has left ends the engine's work in the same
+turn. Must not buffer: what the client hasn't taken holds up the reading from the engine, until the send limit.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from headrace_router.http1.header_rules import is_event_stream, to_client
+from headrace_router.http1.response_head import ResponseHead
+from headrace_router.proxy.refusals import cut_event
+from headrace_router.telemetry import accounting
+from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+
+if TYPE_CHECKING:
+    from headrace_router.proxy.attempts import Attempt
+    from headrace_router.proxy.exchange import Exchange
+
+log = logging.getLogger("headrace.router")
+
+Observer = StreamObserver | UnaryObserver | None
+
+_CUT: Final = ("engine_cut", "the engine's answer broke off; it is incomplete")
+_OWN_FAULT: Final = ("internal_error", "the router failed; the answer is incomplete")
+_EXPIRED: Final = {
+    "idle": ("idle_timeout", "the engine sent nothing for too long; the answer is incomplete"),
+    "unary": ("unary_timeout", "the answer took too long; it is incomplete"),
+    "shutdown": ("shutting_down", "the router is shutting down; the answer is incomplete"),
+}
+
+
+class Relay:
+    """One answer on its way. Each of its ends tells the exchange, once."""
+
+    __slots__ = ("_answer", "_attempt", "_exchange", "_good", "_observer", "_over", "_sse", "_started", "_status")
+
+    def __init__(self, exchange: Exchange, attempt: Attempt) -> None:
+        head = attempt.head
+        assert head is not None
+        self._exchange = exchange
+        self._attempt = attempt
+        self._answer = exchange.client.answer
+        self._over = False
+        self._status = head.status
+        self._good = head.status < 400
+        self._sse = is_event_stream(head.lines)
+        self._observer: Observer = _observer(head, self._sse) if self._good else None
+        self._started = not isinstance(self._observer, StreamObserver)
+        said = exchange.means.known().said(attempt.pick, exchange.account.attempts)
+        extra = b"%bx-request-id: %b\r\n" % (said, exchange.request_id.encode("ascii"))
+        lines = to_client(head.lines, extra=extra, sse=self._sse)
+        self._answer.begin(head.status, head.reason, lines, head.length, chunked=head.chunked)
+
+    def pass_on(self, raw: bytes, payload: bytes) -> None:
+        """Body bytes came; see Sink."""
+        try:
+            self._answer.put(raw, payload)
+            observer = self._observer
+            if observer is not None and observer.feed(payload) and not self._started:
+                self._started = True
+                self._exchange.account.first_token(self._attempt.pick)
+        except ConnectionError:
+            self.client_gone()
+        except Exception:
+            log.exception("relaying an answer failed")
+            self._own_fault()
+        self._exchange.touched = True
+
+    def end(self) -> None:
+        """The body is complete."""
+        if self._over:
+            return
+        try:
+            self._answer.end()
+            if isinstance(self._observer, StreamObserver):
+                self._observer.end()
+            if self._good:
+                self._exchange.account.answered(self._attempt.pick, self._observer)
+        except ConnectionError:
+            self.client_gone()
+            return
+        except Exception:
+            log.exception("relaying an answer failed")
+            self._own_fault()
+            return
+        self._close(accounting.of_status(self._status))
+        self._exchange.relay_ended()
+
+    def cut(self) -> None:
+        """The engine's answer broke off."""
+        self._break_off(accounting.CUT, _CUT)
+
+    def give_up(self, kind: str) -> None:
+        """A limit in time was reached, or the router ends."""
+        if kind == "send":
+            self.client_gone()
+        else:
+            self._break_off(accounting.SHUTDOWN if kind == "shutdown" else accounting.TIMEOUT, _EXPIRED[kind])
+
+    def client_gone(self) -> None:
+        """The client has left, or takes nothing any more: end the engine's work now."""
+        if self._over:
+            return
+        self._answer.abort()
+        self._close(accounting.CLIENT_GONE)
+        self._exchange.relay_failed()
+
+    def _own_fault(self) -> None:
+        self._break_off(accounting.ROUTER_ERROR, _OWN_FAULT)
+
+    def _break_off(self, outcome: str, words: tuple[str, str]) -> None:
+        if self._over:
+            return
+        event = cut_event(*words, anthropic=self._exchange.anthropic) if self._sse else None
+        leg = self._attempt.leg
+        try:
+            self._answer.fail(event, at_boundary=leg is not None and leg.at_boundary)
+        except ConnectionError:
+            self._answer.abort()
+        self._close(outcome)
+        self._exchange.relay_failed()
+
+    def _close(self, outcome: str) -> None:
+        """Nothing is passed on any more: the engine's connection, its place and the account are settled."""
+        self._over = True
+        attempt = self._attempt
+        if outcome is accounting.OK:
+            attempt.pick.release()
+        else:
+            attempt.stop()
+        if not attempt.counted:
+            attempt.counted = True
+            self._exchange.account.attempted(attempt.pick, outcome, self._status)
+        if self._good and outcome != accounting.OK:
+            self._exchange.account.broken_off(self._observer)
+
+
+def _observer(head: ResponseHead, sse: bool) -> Observer:
+    if sse:
+        return StreamObserver()
+    kind = coding = None
+    for line in head.lines:
+        if line.name == b"content-type" and kind is None:
+            kind = line.value
+        elif line.name == b"content-encoding" and coding is None:
+            coding = line.value
+    if kind is None or (coding is not None and coding.lower() != b"identity"):
+        return None
+    return UnaryObserver() if kind.partition(b";")[0].strip().lower() == b"application/json" else None
