@@ -143,12 +143,12 @@ class Names:
 async def connect(
     to: Origin,
     names: Names,
-    make: Callable[[socket.socket | None], P],
+    make: Callable[[socket.socket], P],
     *,
     server_name: str | None,
     context: ssl.SSLContext | None,
 ) -> P:
-    """A new connection. ``make`` makes its protocol from the socket beneath, None where TLS is between.
+    """A new connection. ``make`` makes its protocol from the socket beneath.
 
     Raises:
         NotSent: see there.
@@ -163,14 +163,15 @@ async def connect(
             [_addr_info(address, to.port) for address in addresses], happy_eyeballs_delay=_STAGGER
         )
         if context is None:
-            return (await loop.create_connection(lambda: make(raw), sock=raw))[1]
-        _, made = await loop.create_connection(
-            lambda: make(None),
-            sock=raw,
-            ssl=context,
-            server_hostname=server_name or to.host,
-            ssl_shutdown_timeout=_TLS_GOODBYE,
-        )
+            _, made = await loop.create_connection(lambda: make(raw), sock=raw)
+        else:
+            _, made = await loop.create_connection(
+                lambda: make(raw),
+                sock=raw,
+                ssl=context,
+                server_hostname=server_name or to.host,
+                ssl_shutdown_timeout=_TLS_GOODBYE,
+            )
     except (OSError, RuntimeError, ValueError) as error:
         own = getattr(error, "errno", None) in _OWN_SHORTAGE
         if not own:

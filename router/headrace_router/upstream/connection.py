@@ -1,4 +1,4 @@
-"""One connection to an engine, and one attempt's hold on it.
+"""One connection to an engine.
 
 On the request path, once a read. A request leaves as head and body in one write; what comes back is checked against
 its framing and handed on at once. A connection is used again only after an answer that ended where its framing says,
@@ -9,24 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import select
 import socket
 from typing import Final, Protocol, cast
 
 from headrace_router.http1.chunked import BrokenChunks, ChunkedReader
 from headrace_router.http1.request_head import MAX_HEAD, find_end
 from headrace_router.http1.response_head import BrokenHead, ResponseHead, parse_response_head
-from headrace_router.upstream.port import Cut, Lost, NotSent, Outgoing, Sink
+from headrace_router.upstream.attempt import Attempt
+from headrace_router.upstream.port import Cut, Lost, Outgoing, Sink
 
 # Bodies up to this leave with their head; larger ones follow in pieces, as fast as the engine takes them.
 AT_ONCE: Final = 64 * 1024
 _PIECE: Final = 256 * 1024
 # Interim answers (1xx) before the final one; engines send one at most.
 MAX_INTERIM: Final = 16
-# Seconds within which an idle connection is taken for open unless the loop has heard otherwise.
-_SURELY_OPEN: Final = 0.2
 # Reads of what a failing connection still holds.
 _LAST_READS: Final = 64
 _READ: Final = 64 * 1024
+_UNREAD: Final = select.POLLIN | getattr(select, "POLLRDHUP", 0)
 
 # What the next bytes are.
 _NOTHING: Final = 0
@@ -34,19 +35,6 @@ _HEAD: Final = 1
 _LENGTH: Final = 2
 _CHUNKED: Final = 3
 _TO_END: Final = 4
-
-
-class Held(Protocol):
-    """What an attempt hangs on: a connection that is being made, or one."""
-
-    def give_up(self) -> None:
-        """Nobody waits for it any more."""
-
-    def pause(self) -> None:
-        """See Leg."""
-
-    def resume(self) -> None:
-        """See Leg."""
 
 
 class Keeper(Protocol):
@@ -62,44 +50,6 @@ class Keeper(Protocol):
 
     def lost(self, connection: Connection) -> None:
         """It has ended, in use or not."""
-
-
-class Attempt:
-    """See port.Leg. Ends once: by ``abort``, or as the sink is told."""
-
-    __slots__ = ("chunks", "held", "sink")
-
-    def __init__(self, sink: Sink) -> None:
-        self.sink: Sink | None = sink
-        self.held: Held | None = None
-        self.chunks: ChunkedReader | None = None
-
-    @property
-    def at_boundary(self) -> bool:
-        """See port.Leg."""
-        return self.chunks is None or self.chunks.at_boundary
-
-    def abort(self) -> None:
-        """See port.Leg."""
-        held, self.held, self.sink = self.held, None, None
-        if held is not None:
-            held.give_up()
-
-    def pause(self) -> None:
-        """See port.Leg."""
-        if self.held is not None:
-            self.held.pause()
-
-    def resume(self) -> None:
-        """See port.Leg."""
-        if self.held is not None:
-            self.held.resume()
-
-    def fail(self, error: NotSent | Lost | Cut) -> None:
-        """End it so; harmless when it has ended."""
-        sink, self.held, self.sink = self.sink, None, None
-        if sink is not None:
-            sink.attempt_failed(error)
 
 
 class Connection(asyncio.Protocol):
@@ -122,15 +72,20 @@ class Connection(asyncio.Protocol):
         "_rest",
         "_socket",
         "_transport",
+        "_unread",
         "_writable",
         "since",
         "used",
     )
 
-    def __init__(self, keeper: Keeper, raw: socket.socket | None = None) -> None:
-        """``raw``: the socket beneath if nothing (TLS) is between."""
+    def __init__(self, keeper: Keeper, raw: socket.socket | None, *, tls: bool = False) -> None:
+        """``raw``: the socket beneath."""
         self._keeper = keeper
-        self._socket = raw
+        self._socket = None if tls else raw
+        self._unread: select.poll | None = None
+        if raw is not None:
+            self._unread = select.poll()
+            self._unread.register(raw.fileno(), _UNREAD)
         self._transport: asyncio.Transport | None = None
         self._attempt: Attempt | None = None
         self._next = _NOTHING
@@ -145,12 +100,13 @@ class Connection(asyncio.Protocol):
         self.since = 0.0
         self.used = False
 
-    def usable(self, idle: float) -> bool:
-        """Whether a request may go out on it after ``idle`` seconds without one."""
+    def usable(self) -> bool:
+        """Whether a request may go out on it: nothing has come meanwhile, neither bytes nor an end, and nothing waits
+        to be read that the loop hasn't heard of yet."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        return idle < _SURELY_OPEN or self._socket is None or _silent(self._socket)
+        return self._unread is None or not self._unread.poll(0)
 
     def carry(self, attempt: Attempt, outgoing: Outgoing) -> None:
         """Write a request; what comes of it goes to the attempt's sink, never from within this call."""
@@ -247,19 +203,22 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
-        if self._attempt is not None and isinstance(exc, OSError) and self._socket is not None:
-            self._read_last(self._socket)
-        self._rest = None
-        self._transport = self._socket = None
-        attempt, self._attempt = self._attempt, None
-        self._keeper.lost(self)
-        if attempt is None:
-            return
+        try:
+            if self._attempt is not None and isinstance(exc, OSError) and self._socket is not None:
+                self._read_last(self._socket)
+        finally:
+            self._rest = None
+            self._transport = self._socket = self._unread = None
+            attempt, self._attempt = self._attempt, None
+            self._keeper.lost(self)
+            if attempt is not None:
+                attempt.fail(self._failure(exc))
+
+    def _failure(self, exc: Exception | None) -> Lost | Cut:
         said = str(exc) if exc is not None and str(exc) else "the engine closed the connection"
-        if self._next == _HEAD:
-            attempt.fail(Lost(said, reused=self.used and self._begun is None and not self._interim))
-        else:
-            attempt.fail(Cut(said))
+        if self._next != _HEAD:
+            return Cut(said)
+        return Lost(said, reused=self.used and self._begun is None and not self._interim)
 
     # The answer.
 
@@ -393,14 +352,3 @@ class Connection(asyncio.Protocol):
                 if not data or self._attempt is None:
                     break
                 self.data_received(data)
-
-
-def _silent(raw: socket.socket) -> bool:
-    """Whether neither bytes nor an end wait to be read."""
-    try:
-        raw.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False

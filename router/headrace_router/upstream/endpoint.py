@@ -9,8 +9,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final
 
+from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connect import connect, origin
-from headrace_router.upstream.connection import Attempt, Connection
+from headrace_router.upstream.connection import Connection
 from headrace_router.upstream.port import Address, NotSent, Outgoing
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class Endpoint:
         idle = self.idle
         while idle:
             connection = idle.pop()
-            age = now - connection.since
-            if age < KEEP_ALIVE and connection.usable(age):
+            if now - connection.since < KEEP_ALIVE and connection.usable():
                 return connection
             connection.close()
         return None
@@ -154,8 +154,8 @@ class Dial:
         context = pool.trust(address.tls) if to.https else None
         self._trusted = True
 
-        def make(raw: socket.socket | None) -> Connection:
-            return Connection(endpoint, raw)
+        def make(raw: socket.socket) -> Connection:
+            return Connection(endpoint, raw, tls=to.https)
 
         return await connect(to, pool.names, make, server_name=address.server_name, context=context)
 
@@ -175,7 +175,7 @@ class Dial:
         connection = task.result()
         if pool.on_connect is not None:
             pool.on_connect(pool.loop.time() - self._began)
-        if not connection.usable(0.0):
+        if not connection.usable():
             self.fail(NotSent("the engine closed the connection as soon as it was made"))
         elif self._attempt.held is self:
             connection.carry(self._attempt, self._outgoing)

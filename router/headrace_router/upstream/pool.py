@@ -16,8 +16,9 @@ from functools import cache
 from typing import Final
 
 from headrace_router.http1.response_head import ResponseHead
+from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connect import Names
-from headrace_router.upstream.connection import Attempt, Connection
+from headrace_router.upstream.connection import Connection
 from headrace_router.upstream.endpoint import Dial, Endpoint
 from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Outgoing, Sink
 from headrace_router.upstream.resolve import Resolver
