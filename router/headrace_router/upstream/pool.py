@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import ssl
 from collections import deque
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Final
 
@@ -19,9 +19,11 @@ from headrace_router.http1.response_head import ResponseHead
 from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connect import Names
 from headrace_router.upstream.connection import Connection
+from headrace_router.upstream.credentials import Reference
 from headrace_router.upstream.endpoint import Dial, Endpoint
 from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Outgoing, Sink
 from headrace_router.upstream.resolve import Resolver
+from headrace_router.upstream.trust import system_trust
 
 _EXPIRE_EVERY: Final = 0.5
 _ENDPOINTS_AT_ONCE: Final = 512
@@ -31,7 +33,7 @@ _SWEEP: Final = 0.05
 _MAX_FETCHED: Final = 64 * 1024
 _LAST_WORDS: Final = 1.0
 
-Trust = Callable[[Hashable], ssl.SSLContext]
+Trust = Callable[[Reference | None], ssl.SSLContext]
 
 
 class Pool:
@@ -45,7 +47,7 @@ class Pool:
         self.loop = asyncio.get_running_loop()
         self.on_connect: Callable[[float], None] | None = None
         self.on_unreached: Callable[[str], None] | None = None
-        self.trust = trust or _system_trust
+        self.trust = trust or cache(lambda _: system_trust())
         self.names = Names(resolver, self.loop.time)
         self.dials: set[Dial] = set()
         self.connections: set[Connection] = set()
@@ -203,14 +205,3 @@ class _Fetched:
         """See Sink."""
         if not self.status.done():
             self.status.set_exception(error)
-
-
-@cache
-def _of_the_system() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
-
-
-def _system_trust(_: Hashable) -> ssl.SSLContext:
-    return _of_the_system()

@@ -7,7 +7,7 @@ attempt is free (NotSent) or a retry that the budget must allow (Lost).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from headrace_router.http1.headers import RawHeaders
 
 if TYPE_CHECKING:
     from headrace_router.http1.response_head import ResponseHead
+    from headrace_router.upstream.credentials import Reference
 
 
 class NotSent(Exception):
@@ -54,7 +55,7 @@ class Address(NamedTuple):
     engine: str
     url: str
     server_name: str | None = None
-    tls: Hashable = None
+    tls: Reference | None = None
 
 
 @dataclass(frozen=True, slots=True)
