@@ -12,8 +12,11 @@ from typing import Final
 
 from headrace_router.http1.lines import (
     CREDENTIAL,
+    ENCODED,
+    EVENT_STREAM,
     FORWARDED_FOR,
     GARBLED,
+    KIND,
     NAMES,
     REQUEST_ID,
     STEERS,
@@ -131,15 +134,13 @@ def to_client(lines: Sequence[Line], *, extra: bytes = b"", sse: bool = False, r
 
 def is_event_stream(lines: Iterable[Line]) -> bool:
     """Whether the body is SSE that can be read and added to: text/event-stream without a content coding."""
-    kind = coding = None
+    kind = None
     for line in lines:
-        if line.name == b"content-type":
+        if line.rule & KIND:
             kind = kind or line
-        elif line.name == b"content-encoding":
-            coding = coding or line
-    if coding is not None and coding.value.lower() != b"identity":
-        return False
-    return kind is not None and kind.value.partition(b";")[0].strip().lower() == b"text/event-stream"
+        elif line.rule & ENCODED:
+            return False
+    return kind is not None and bool(kind.rule & EVENT_STREAM)
 
 
 def _named(lines: Iterable[Line]) -> frozenset[bytes]:

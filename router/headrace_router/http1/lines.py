@@ -31,6 +31,10 @@ KEEPS: Final = 1 << 15
 NAMES: Final = 1 << 16  # Connection lists more than close and keep-alive
 EXPECT: Final = 1 << 17
 UPGRADE: Final = 1 << 18
+KIND: Final = 1 << 19  # Content-Type
+EVENT_STREAM: Final = 1 << 20  # and it is text/event-stream
+JSON: Final = 1 << 21  # and it is application/json
+ENCODED: Final = 1 << 22  # Content-Encoding that is not identity
 
 MAX_FIELD: Final = 32 * 1024
 # Digits of a Content-Length; ten thousand times what any body here can have.
@@ -55,6 +59,8 @@ _RULES: Final = {
     b"expect": STOPS_BEFORE_ENGINE | EXPECT,
     b"x-request-id": _HOP | REQUEST_ID,
     b"x-forwarded-for": STOPS_BEFORE_ENGINE | FORWARDED_FOR,
+    b"content-type": KIND,
+    b"content-encoding": ENCODED,
     b"authorization": CREDENTIAL,
     b"x-api-key": CREDENTIAL,
     b"api-key": CREDENTIAL,
@@ -90,7 +96,8 @@ _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])
 ALL_CONTROL: Final = bytes(range(32)) + b"\x7f"
 _CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
 _MEMBERS: Final = {b"close": CLOSES, b"keep-alive": KEEPS, b"": 0}
-_VALUE_COUNTS: Final = HOST | LENGTH | CODING | CONNECTION
+_KINDS: Final = {b"text/event-stream": EVENT_STREAM, b"application/json": JSON}
+_VALUE_COUNTS: Final = HOST | LENGTH | CODING | CONNECTION | KIND | ENCODED
 
 
 class Malformed(Exception):
@@ -155,7 +162,7 @@ class KnownLines(dict[bytes, Line]):
         if len(raw) > MAX_FIELD:
             raise TooLong(f"the line of {_shown(name)} has more than {MAX_FIELD} bytes")
         if rule & _VALUE_COUNTS:
-            rule |= _read(rule, value)
+            rule = _read(rule, value)
         line = Line(raw + b"\r\n", name, value, rule)
         if common and len(raw) <= _MAX_KNOWN_LINE:
             if len(self) >= _MAX_KNOWN:
@@ -207,17 +214,20 @@ def _check(name: bytes, value: bytes) -> int:
 
 
 def _read(rule: int, value: bytes) -> int:
-    """What the value adds to the flags."""
+    """The flags when the value has had its say."""
     if rule & LENGTH:
-        return 0 if value.isdigit() and len(value) <= MAX_DIGITS else BAD_LENGTH
+        return rule if value.isdigit() and len(value) <= MAX_DIGITS else rule | BAD_LENGTH
+    if rule & HOST:
+        return rule if _HOST.fullmatch(value) else rule | BAD_HOST
     if rule & CONNECTION:
-        flags = 0
         for member in value.lower().split(b","):
-            flags |= _MEMBERS.get(member.strip(b" \t"), NAMES)
-        return flags
+            rule |= _MEMBERS.get(member.strip(b" \t"), NAMES)
+        return rule
+    if rule & KIND:
+        return rule | _KINDS.get(value.partition(b";")[0].strip(b" \t").lower(), 0)
     if rule & CODING:
-        return CHUNKED if value.lower() == b"chunked" else 0
-    return 0 if _HOST.fullmatch(value) else BAD_HOST
+        return rule | CHUNKED if value.lower() == b"chunked" else rule
+    return rule if value.lower() != b"identity" else rule & ~ENCODED
 
 
 def _shown(name: bytes) -> str:
