@@ -10,6 +10,8 @@ import math
 import sys
 
 from headrace_api.commands import Command, InputError
+from headrace_router.cli.access_arguments import add_access_arguments, read_access_arguments
+from headrace_router.cli.limit_arguments import add_limit_arguments, read_limit_arguments
 from headrace_router.cli.table_arguments import add_table_arguments, read_table_arguments
 
 
@@ -21,6 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--admin", metavar="HOST:PORT", default="127.0.0.1:9090", help="metrics, health, explanations (%(default)s)"
     )
+    parser.add_argument("--metrics", metavar="HOST:PORT", help="metrics and /healthz alone, beside --admin")
+    add_access_arguments(parser)
+    add_limit_arguments(parser)
     parser.add_argument(
         "--drain-delay", metavar="S", default="5", help="seconds of serving on after SIGTERM (%(default)s)"
     )
@@ -39,7 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
     admin = _address("--admin", arguments.admin, faults)
     drain_delay = _seconds("--drain-delay", arguments.drain_delay, faults)
     grace = _seconds("--grace", arguments.grace, faults)
+    metrics = _address("--metrics", arguments.metrics, faults) if arguments.metrics is not None else None
     tables = read_table_arguments(arguments, faults)
+    access = read_access_arguments(arguments, faults)
+    limits = read_limit_arguments(arguments, faults)
     if faults:
         raise InputError(faults)
 
@@ -48,7 +56,18 @@ def run(arguments: argparse.Namespace) -> int:
     from headrace_router.server.server import Settings, log_to_stderr, serve
 
     log_to_stderr()
-    settings = Settings(tables, arguments.frontend, listen, admin, drain_delay, grace, arguments.access_log)
+    settings = Settings(
+        tables,
+        arguments.frontend,
+        listen,
+        admin,
+        drain_delay,
+        grace,
+        arguments.access_log,
+        access=access,
+        metrics=metrics,
+        limits=limits,
+    )
     return uvloop.run(serve(settings, _say))
 
 

@@ -10,7 +10,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from headrace_api.table import TableEngine
 from headrace_router.core.selection import Selector
+from headrace_router.upstream.credentials import ca_of
 from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Upstream, UpstreamRequest
 
 EVERY: Final = 0.25
@@ -20,15 +22,27 @@ _TRIES: Final = 2
 _HEALTH: Final = UpstreamRequest("GET", "/health", [], b"")
 _MANY: Final = 64
 
+Lacking = Callable[[TableEngine], str | None]
 
-async def probe_for_ever(selector: Selector, upstream: Upstream, told: Callable[[], None]) -> None:
-    """Probe until cancelled; ``told`` is called after each change that may free an engine."""
+
+def _nothing(_engine: TableEngine) -> None:
+    return None
+
+
+async def probe_for_ever(
+    selector: Selector, upstream: Upstream, told: Callable[[], None], lacking: Lacking = _nothing
+) -> None:
+    """Probe until cancelled; ``told`` is called after each change that may free an engine.
+
+    lacking: why an engine can't be used whatever it answers; None: nothing of ours is missing.
+    """
     loop = asyncio.get_running_loop()
     asking: set[asyncio.Task[None]] = set()
     try:
         while True:
             for probe in selector.due_probes(loop.time(), _MANY - len(asking)) if len(asking) < _MANY else ():
-                task = asyncio.create_task(_ask(selector, upstream, probe.engine, probe.url, told), name="probe")
+                asked = _ask(selector, upstream, probe.engine, probe.url, told, lacking)
+                task = asyncio.create_task(asked, name="probe")
                 asking.add(task)
                 task.add_done_callback(asking.discard)
             await asyncio.sleep(EVERY)
@@ -38,12 +52,16 @@ async def probe_for_ever(selector: Selector, upstream: Upstream, told: Callable[
         await asyncio.gather(*asking, return_exceptions=True)
 
 
-async def _ask(selector: Selector, upstream: Upstream, engine: str, url: str, told: Callable[[], None]) -> None:
+async def _ask(
+    selector: Selector, upstream: Upstream, engine: str, url: str, told: Callable[[], None], lacking: Lacking = _nothing
+) -> None:
     known = selector.view.engines.get(engine)
-    tls = known.config.tls if known is not None else None
-    address = Address(engine, url, tls.server_name if tls is not None else None)
+    if known is None:
+        return
+    tls = known.config.tls
+    address = Address(engine, url, tls.server_name if tls is not None else None, ca_of(known.config))
     ready = False
-    for _ in range(_TRIES):
+    for _ in range(_TRIES if lacking(known.config) is None else 0):
         try:
             ready = await _answers(upstream, address)
             break

@@ -22,15 +22,17 @@ from headrace_router.core.view import TableView
 from headrace_router.http1 import headers, paths
 from headrace_router.http1.paths import Kind, Route
 from headrace_router.listener.connection import Connection, Given
+from headrace_router.listener.keys import ClientKeys
 from headrace_router.proxy.coroutine.answer import Answer
 from headrace_router.proxy.coroutine.attempts import Attempts
 from headrace_router.proxy.coroutine.intake import Asked, take_in
-from headrace_router.proxy.refusals import Refusal
 from headrace_router.proxy.coroutine.relay import Exchange, relay
 from headrace_router.proxy.coroutine.waiting import Waiting
 from headrace_router.proxy.coroutine.watch import Expired, Watch
+from headrace_router.proxy.refusals import Refusal
 from headrace_router.telemetry import access_log as access
 from headrace_router.telemetry.accounting import Account, Ledger
+from headrace_router.upstream.credentials import EngineCredentials
 from headrace_router.upstream.port import Upstream
 
 log = logging.getLogger("headrace.router")
@@ -49,6 +51,8 @@ class Proxy:
     waiting: Waiting
     ledger: Ledger
     log_access: Callable[[access.Entry], None] | None = None
+    keys: ClientKeys | None = None
+    credentials: EngineCredentials | None = None
     draining: bool = False
     running: set[Watch] = field(default_factory=set)
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
@@ -99,6 +103,11 @@ class Proxy:
     async def _serve(
         self, request: web.BaseRequest, answer: Answer, watch: Watch, entry: access.Entry
     ) -> Refusal | None:
+        if self.keys is not None:
+            who = self.keys.who(_Lines(request.raw_headers))
+            if isinstance(who, Refusal):
+                entry.route = _anthropic(request.method, request.raw_path)
+                return who
         view = self.selector.view
         policy_paths = {path for policy in view.policies for path in policy.table.paths}
         route = paths.resolve(request.method, request.raw_path, policy_paths)
@@ -142,6 +151,8 @@ class Proxy:
             method=request.method,
             headers=list(request.raw_headers),
             peer=request.remote,
+            credentials=self.credentials,
+            own_keys=self.keys is not None,
         )
         try:
             arrived = await attempts.run()
@@ -179,6 +190,20 @@ class Proxy:
         if entry.account is not None:
             lines.append(headers.said(names.HEADER_ATTEMPTS, str(entry.account.attempts)))
         answer.whole(refusal.status, refusal.phrase, lines, body)
+
+
+class _Lines:
+    def __init__(self, raw: headers.RawHeaders) -> None:
+        self._raw = raw
+
+    def all(self, name: bytes) -> list[bytes]:
+        return [value for key, value in self._raw if key.lower() == name]
+
+
+def _anthropic(method: str, path: str) -> Route | None:
+    """The route, for the form of an error."""
+    route = paths.resolve(method, path, ())
+    return route if isinstance(route, Route) else None
 
 
 def _models(answer: Answer, route: Route, view: TableView, request_id: str) -> Refusal | None:

@@ -11,6 +11,7 @@ import fcntl
 import socket
 import struct
 import termios
+from collections.abc import Iterable
 
 
 def of_both_families(host: str, port: int, backlog: int) -> socket.socket | None:
@@ -56,7 +57,7 @@ def unread(transport: asyncio.BaseTransport) -> bool:
     return bool(struct.unpack("i", waiting)[0])
 
 
-def keep_alive(server: asyncio.AbstractServer) -> None:
-    """Ask the kernel to notice peers that vanished; what is accepted inherits it."""
-    for each in getattr(server, "sockets", ()):
+def keep_alive(sockets: Iterable[socket.socket]) -> None:
+    """Ask the kernel to notice peers that vanished; what a socket accepts inherits it."""
+    for each in sockets:
         each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

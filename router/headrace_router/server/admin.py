@@ -43,6 +43,7 @@ class Admin:
     round_trips: RoundTrips
     serving: Callable[[], bool]
     draining: Callable[[], bool]
+    access: Callable[[], dict[str, object]] = dict
 
     def application(self) -> web.Application:
         """The routes."""
@@ -55,6 +56,12 @@ class Admin:
                 web.get("/debug/explain", self._explain),
             ]
         )
+        return app
+
+    def metrics_only(self) -> web.Application:
+        """The routes of a listener for whoever reads metrics: nothing else is told there."""
+        app = web.Application()
+        app.add_routes([web.get("/healthz", self._healthz), web.get("/metrics", self._metrics)])
         return app
 
     async def _healthz(self, _request: web.Request) -> web.Response:
@@ -71,6 +78,7 @@ class Admin:
             "tables": [_told(entry) for entry in self.tables.followed],
             "conflicts": list(self.selector.view.conflicts),
             "services": self.services.detail(),
+            "access": self.access(),
             "operator": {
                 "heartbeatAgeSeconds": None if age is None else round(age, 1),
                 "state": "unknown" if age is None else "stale" if age > names.HEARTBEAT_STALE_SECONDS else "alive",

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiohttp import web
@@ -31,9 +31,13 @@ from headrace_router.endpoints.prober import probe_for_ever
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.endpoints.services import Services
 from headrace_router.listener.connection import Listener
+from headrace_router.listener.limits import Limits
 from headrace_router.listener.proxy import Proxy
-from headrace_router.listener.sockets import of_both_families
+from headrace_router.listener.sockets import listening, of_both_families
+from headrace_router.listener.tls import TlsServer
 from headrace_router.proxy.coroutine.waiting import Waiting
+from headrace_router.server.access import Access
+from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.admin import Admin
 from headrace_router.server.pod import surroundings
 from headrace_router.tables.tables import Tables
@@ -64,6 +68,9 @@ class Settings:
     drain_delay: float = 5.0
     grace: float = 20.0
     access_log: bool = False
+    access: AccessFiles = field(default_factory=AccessFiles)
+    metrics: tuple[str, int] | None = None
+    limits: Limits = field(default_factory=Limits)
 
 
 class Router:
@@ -79,7 +86,14 @@ class Router:
         self.selector = Selector(
             build_view((), phase=chance.random()), rng=chance.random, wall_offset=time.time() - loop.time()
         )
-        self.upstream = AiohttpUpstream(on_connect=self.metrics.connect.observe)
+        self.access = Access(
+            settings.access,
+            handshake=lambda how: self.metrics.tls_handshakes[(how,)].inc(),
+            rejected=lambda what: self.metrics.credential_rejects[(what,)].inc(),
+            lacking=self._not_ready,
+            renewed=self._renew,
+        )
+        self.upstream = AiohttpUpstream(on_connect=self.metrics.connect.observe, trust=self.access.engines.context)
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
         self.proxy = Proxy(
             self.selector,
@@ -87,6 +101,8 @@ class Router:
             self.waiting,
             self.ledger,
             log_access=write_line if settings.access_log else None,
+            keys=self.access.keys,
+            credentials=self.access.engines,
         )
         self.around = surroundings(settings.tables, chance.random)
         resolver = Resolver()
@@ -114,14 +130,16 @@ class Router:
             self.round_trips,
             serving=lambda: self._server is not None,
             draining=lambda: self.proxy.draining,
+            access=self.access.detail,
         )
         self._listener = Listener(self.proxy.handle)
-        self._server: asyncio.AbstractServer | None = None
-        self._admin_runner: web.AppRunner | None = None
+        self._server: asyncio.Server | TlsServer | None = None
+        self._beside: list[web.AppRunner] = []
         self._warned: set[str] = set()
         self._helpers: list[asyncio.Task[None]] = []
         self.address = ""
         self.admin_address = ""
+        self.metrics_address = ""
 
     def install(self, view: TableView) -> None:
         """Swap the view: one assignment, then what follows from it."""
@@ -129,6 +147,7 @@ class Router:
         self.selector.wall_offset = time.time() - asyncio.get_running_loop().time()
         self.selector.install(view)
         self.services.follow(view)
+        self.access.follow_engines(view)
         self.ledger.prepare(view)
         self.upstream.retain(view.engines.keys())
         self.waiting.wake()
@@ -143,31 +162,32 @@ class Router:
         Raises:
             EnvironmentFailed: an address can't be listened on.
         """
-        loop = asyncio.get_running_loop()
+        await self.access.start()
         await self.tables.check()
-        host, port = self.settings.admin
-        self._admin_runner = web.AppRunner(self.admin.application(), access_log=None, handle_signals=False)
-        await self._admin_runner.setup()
+        at = self.settings.admin
         try:
-            await _site(self._admin_runner, host, port).start()
-            self.admin_address = _url(self._admin_runner.addresses[0])
-            host, port = self.settings.listen
-            if (both := of_both_families(host, port, BACKLOG)) is not None:
-                self._server = await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
-            else:
-                self._server = await loop.create_server(self._listener, host, port, backlog=BACKLOG)
+            self.admin_address = await self._serve_beside(self.admin.application(), at)
+            if self.settings.metrics is not None:
+                at = self.settings.metrics
+                self.metrics_address = await self._serve_beside(self.admin.metrics_only(), at)
+            at = self.settings.listen
+            self._server = await self._listen(*at)
         except OSError as error:
-            await self._admin_runner.cleanup()
+            for runner in self._beside:
+                await runner.cleanup()
             await self.upstream.close()
             # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise EnvironmentFailed(f"can't listen on {host}:{port}: {why}") from error
-        self.address = _url(self._server.sockets[0].getsockname())
+            raise EnvironmentFailed(f"can't listen on {at[0]}:{at[1]}: {why}") from error
+        self.address = _url(self._server.sockets[0].getsockname(), "https" if self.access.tls is not None else "http")
         helpers = {
             "tables": self.tables.follow,
-            "prober": lambda: probe_for_ever(self.selector, self.upstream, self.waiting.wake),
+            "prober": lambda: probe_for_ever(
+                self.selector, self.upstream, self.waiting.wake, self.access.engines.lacking
+            ),
             "names": self.services.run,
             "round trips": self.round_trips.run,
+            "keys and certificates": self.access.follow,
         }
         for number, lease in enumerate(self.around.leases):
             helpers[f"heartbeat {number}"] = lease.follow
@@ -180,6 +200,8 @@ class Router:
         await _until(hurry.wait(), self.settings.drain_delay if drain_delay is None else drain_delay)
         if self._server is not None:
             self._server.close()
+        if self.access.tls is not None:
+            await self.access.tls.handshakes.close()
         self._listener.close_idle()
         await self._graced(hurry)
         self.proxy.end_all()
@@ -193,8 +215,33 @@ class Router:
         await self._quiet()
         await self._listener.shutdown(LAST_WORDS)
         await self.upstream.close()
-        if self._admin_runner is not None:
-            await self._admin_runner.cleanup()
+        for runner in self._beside:
+            await runner.cleanup()
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server | TlsServer:
+        loop = asyncio.get_running_loop()
+        if self.access.tls is not None:
+            return TlsServer(self.access.tls, self._listener, await listening(host, port, BACKLOG))
+        if (both := of_both_families(host, port, BACKLOG)) is not None:
+            return await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
+        return await loop.create_server(self._listener, host, port, backlog=BACKLOG)
+
+    async def _serve_beside(self, application: web.Application, at: tuple[str, int]) -> str:
+        """Serve pages that are not for clients; returns their address."""
+        runner = web.AppRunner(application, access_log=None, handle_signals=False)
+        await runner.setup()
+        self._beside.append(runner)
+        await _site(runner, *at).start()
+        return _url(runner.addresses[0])
+
+    def _renew(self, engine: str) -> None:
+        self.upstream.renew(engine)
+
+    def _not_ready(self, engine: str) -> None:
+        """Pick none of the engine's addresses while another engine is there; a probe says when that is over."""
+        known = self.selector.view.engines.get(engine)
+        for endpoint in known.endpoints if known is not None else ():
+            self.selector.set_ready(engine, endpoint.url, False)
 
     async def _graced(self, hurry: asyncio.Event) -> None:
         """Until no request runs and none can come any more, at most the grace."""
@@ -238,7 +285,8 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> int:
     gc.freeze()
     router = Router(settings)
     await router.start()
-    say(f"headrace router: serving on {router.address}, admin {router.admin_address}")
+    apart = f", metrics {router.metrics_address}" if router.metrics_address else ""
+    say(f"headrace router: serving on {router.address}, admin {router.admin_address}{apart}")
     await stopping.wait()
     await router.stop(hurry, drain_delay=None if gentle else 0.0)
     return 0
@@ -265,22 +313,18 @@ def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
     return web.TCPSite(runner, host, port, backlog=ADMIN_BACKLOG)
 
 
-def _url(address: tuple[object, ...]) -> str:
+def _url(address: tuple[object, ...], scheme: str = "http") -> str:
     host = str(address[0])
-    return f"http://[{host}]:{address[1]}" if ":" in host else f"http://{host}:{address[1]}"
+    return f"{scheme}://[{host}]:{address[1]}" if ":" in host else f"{scheme}://{host}:{address[1]}"
 
 
 def _without_effect(view: TableView) -> set[str]:
     """What a table asks for and this router doesn't do yet."""
-    fields = {
-        f"staleness.widenAfter of {policy.key}" for policy in view.policies if policy.table.widen_after is not None
+    return {
+        f"staleness.widenAfter of {policy.key} has no effect yet"
+        for policy in view.policies
+        if policy.table.widen_after is not None
     }
-    for engine in (engine for policy in view.policies for engine in policy.table.engines):
-        if engine.auth is not None:
-            fields.add(f"endpoints.auth of {engine.id}")
-        if engine.tls is not None and engine.tls.ca_config_map is not None:
-            fields.add(f"endpoints.tls.caFrom of {engine.id}")
-    return {f"{field} has no effect yet" for field in fields}
 
 
 def log_to_stderr() -> None:

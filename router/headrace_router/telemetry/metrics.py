@@ -177,6 +177,18 @@ class Metrics:
             Counter, "headrace_picks_total", "Picks: affinity, spill, retry, weighted.", (*POLICY, "reason")
         )
         self.table_rejects = self._make(Counter, names.METRIC_TABLE_REJECTS, "Tables that were refused.", ("table",))
+        self.tls_handshakes = self._make(
+            Counter,
+            "headrace_tls_handshakes_total",
+            "Clients' TLS handshakes by how they ended: ok, failed, timeout, gone, refused.",
+            ("outcome",),
+        )
+        self.credential_rejects = self._make(
+            Counter,
+            "headrace_credential_rejects_total",
+            "Files of keys and certificates that were refused: client_tls, client_keys, engine.",
+            ("what",),
+        )
         self.ttft = self._make(
             Histogram, names.METRIC_TTFT, "From the request's head to the first token.", demand, buckets=TTFT_BUCKETS
         )

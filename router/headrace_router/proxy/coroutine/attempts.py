@@ -26,6 +26,7 @@ from headrace_router.proxy.coroutine.waiting import Waiting
 from headrace_router.proxy.coroutine.watch import Expired
 from headrace_router.proxy.refusals import Refusal, not_picked
 from headrace_router.telemetry import accounting
+from headrace_router.upstream.credentials import EngineCredentials, ca_of
 from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Upstream, UpstreamRequest
 
 log = logging.getLogger("headrace.router")
@@ -59,7 +60,11 @@ class Attempts:
         method: str,
         headers: list[tuple[bytes, bytes]],
         peer: str | None,
+        credentials: EngineCredentials | None = None,
+        own_keys: bool = False,
     ) -> None:
+        self._credentials = credentials
+        self._own_keys = own_keys
         self._selector = selector
         self._upstream = upstream
         self._waiting = waiting
@@ -163,10 +168,10 @@ class Attempts:
         if pick.served_name is not None:
             body = replace_model(body, pick.served_name)
         tls = pick.config.tls
-        address = Address(pick.engine, pick.url, tls.server_name if tls is not None else None)
-        request = UpstreamRequest(self._method, self._asked.route.target, self._headers, body)
+        address = Address(pick.engine, pick.url, tls.server_name if tls is not None else None, ca_of(pick.config))
         open_: list[Arrived] = []
         try:
+            request = UpstreamRequest(self._method, self._asked.route.target, self._lines(pick), body)
             with exchange.watch:
                 self._arm(table.timeouts)
                 response = await self._upstream.send(address, request, connect=table.timeouts.connect)
@@ -185,6 +190,14 @@ class Attempts:
         self._selector.report(pick, Outcome.ANSWERED, self._now)
         self._pick = None
         return arrived
+
+    def _lines(self, pick: Pick) -> list[tuple[bytes, bytes]]:
+        own = self._credentials.authorization(pick.config) if self._credentials is not None else None
+        if own is None and not self._own_keys:
+            return self._headers
+        secret = (b"authorization", b"x-api-key", b"api-key")
+        kept = [pair for pair in self._headers if pair[0].lower() not in secret]
+        return kept if own is None else [*kept, (b"Authorization", own.partition(b": ")[2].strip())]
 
     def _arm(self, timeouts: TableTimeouts) -> None:
         """First body byte of a stream, or the whole of a unary answer."""
