@@ -30,7 +30,7 @@ def schema_text() -> str:
 def metrics_table() -> str:
     """A Markdown table of every family on ``/metrics``."""
     rows = [(family.name, family.kind, family.labels, family.text) for family in Metrics().families]
-    rows += [(name, "gauge", labels, text) for name, (text, labels) in LIVE.items()]
+    rows += [(name, "gauge", family.labels, family.text) for name, family in LIVE.items()]
     lines = ["| metric | type | labels | what |", "|---|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {', '.join(labels)} | {text} |" for name, kind, labels, text in sorted(rows)]
     return "\n".join(lines) + "\n"

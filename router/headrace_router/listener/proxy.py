@@ -42,6 +42,17 @@ _NO_TABLE = Refusal(503, "no_table", "this router has no routing table yet", ret
 _FAULT = Refusal(500, "internal_error", "the router failed on this request")
 
 
+class _Entry(access.Entry):
+    """A request as the log has it, and its route."""
+
+    __slots__ = ("route",)
+    route: Route | None
+
+    def __init__(self, request_id: str, method: str, target: str, peer: str | None, started: float) -> None:
+        super().__init__(request_id, method, target, peer, started)
+        self.route = None
+
+
 @dataclass(slots=True)
 class Proxy:
     """Serves the clients' listener."""
@@ -66,7 +77,8 @@ class Proxy:
             answer.keep_alive = False
         loop = asyncio.get_running_loop()
         watch = Watch(loop)
-        entry = access.Entry(headers.request_id(request.raw_headers, uuid.uuid4().hex), request, monotonic())
+        identity = headers.request_id(request.raw_headers, uuid.uuid4().hex)
+        entry = _Entry(identity, request.method, request.raw_path, request.remote, monotonic())
         self.running.add(watch)
         self._idle.clear()
         try:
@@ -101,7 +113,7 @@ class Proxy:
             await self._idle.wait()
 
     async def _serve(
-        self, request: web.BaseRequest, answer: Answer, watch: Watch, entry: access.Entry
+        self, request: web.BaseRequest, answer: Answer, watch: Watch, entry: _Entry
     ) -> Refusal | None:
         if self.keys is not None:
             who = self.keys.who(_Lines(request.raw_headers))
@@ -127,7 +139,7 @@ class Proxy:
             return _SHUTTING_DOWN
 
     async def _route(
-        self, request: web.BaseRequest, asked: Asked, answer: Answer, watch: Watch, entry: access.Entry
+        self, request: web.BaseRequest, asked: Asked, answer: Answer, watch: Watch, entry: _Entry
     ) -> Refusal | None:
         loop = asyncio.get_running_loop()
         account = self._account(asked, entry)
@@ -166,21 +178,11 @@ class Proxy:
             account.close()
             self.waiting.wake()
 
-    def _account(self, asked: Asked, entry: access.Entry) -> Account:
+    def _account(self, asked: Asked, entry: _Entry) -> Account:
         model = self.selector.view.models[asked.facts.model]
-        return Account(
-            self.ledger,
-            asked.policy,
-            model.name,
-            asked.priority.name,
-            model.class_labels[model.class_of(len(asked.body))],
-            model.bytes_per_token,
-            len(asked.body),
-            asked.client_retry,
-            entry.started,
-        )
+        return Account(self.ledger, model, asked.priority.name, len(asked.body), asked.client_retry, entry.started)
 
-    def _refuse(self, answer: Answer, refusal: Refusal, entry: access.Entry) -> None:
+    def _refuse(self, answer: Answer, refusal: Refusal, entry: _Entry) -> None:
         self.ledger.metrics.refused[(refusal.code,)].inc()
         entry.code = refusal.code
         anthropic = entry.route is not None and entry.route.kind is Kind.MESSAGES

@@ -42,7 +42,7 @@ from headrace_router.server.admin import Admin
 from headrace_router.server.pod import surroundings
 from headrace_router.tables.tables import Tables
 from headrace_router.tables.tables_from import TablesFrom
-from headrace_router.telemetry.access_log import write_line
+from headrace_router.telemetry.access_log import STDOUT, AccessLog
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import Calm
 from headrace_router.telemetry.metrics import Metrics
@@ -95,12 +95,13 @@ class Router:
         )
         self.upstream = AiohttpUpstream(on_connect=self.metrics.connect.observe, trust=self.access.engines.context)
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
+        self.access_log = AccessLog(STDOUT, self.metrics.log_dropped) if settings.access_log else None
         self.proxy = Proxy(
             self.selector,
             self.upstream,
             self.waiting,
             self.ledger,
-            log_access=write_line if settings.access_log else None,
+            log_access=self.access_log.write if self.access_log is not None else None,
             keys=self.access.keys,
             credentials=self.access.engines,
         )
@@ -215,6 +216,8 @@ class Router:
         await self._quiet()
         await self._listener.shutdown(LAST_WORDS)
         await self.upstream.close()
+        if self.access_log is not None:
+            await self.access_log.close()
         for runner in self._beside:
             await runner.cleanup()
 

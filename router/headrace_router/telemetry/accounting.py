@@ -7,13 +7,14 @@ usage, else by learned ratios. Must not count a latency for what touched no engi
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from time import monotonic
+from typing import Protocol
 
 from headrace_api.names import prompt_class_labels
 from headrace_router.core.selection import Pick
-from headrace_router.core.view import PolicyView, TableView
-from headrace_router.telemetry.metrics import Demand, Metrics
+from headrace_router.core.view import ModelView, TableView
+from headrace_router.telemetry.books import STREAM, TBOT, TTFT, UNARY, Book, DemandEntry, demand_labels
+from headrace_router.telemetry.metrics import Metrics
 from headrace_router.telemetry.sse import StreamObserver, UnaryObserver, Usage
 from headrace_router.telemetry.tokens import Learned
 
@@ -39,12 +40,25 @@ def of_status(status: int) -> str:
     return CLIENT_ERROR if status < 500 else ENGINE_ERROR
 
 
+Observer = StreamObserver | UnaryObserver | None
+_NOTHING = Usage()
+
+
+class AttemptSpans(Protocol):
+    """What a traced request is told of its attempts."""
+
+    def sending(self, account: Account, pick: Pick) -> None: ...
+    def attempted(self, account: Account, outcome: str, status: int) -> None: ...
+    def answered(self, usage: Usage) -> None: ...
+
+
 class Ledger:
     """What outlives a request: metrics and learned ratios, by model and prompt class of the table."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.metrics = metrics
         self._learned: dict[tuple[str, str], Learned] = {}
+        self._books: dict[str, Book] = {}
 
     def learned(self, model: str, prompt_class: str) -> Learned:
         """Ratios of a model and prompt class (by its label)."""
@@ -53,9 +67,17 @@ class Ledger:
             found = self._learned[model, prompt_class] = Learned()
         return found
 
+    def book(self, model: ModelView) -> Book:
+        """Where a model's requests are counted; begun when the model's first request under a table comes."""
+        found = self._books.get(model.name)
+        if found is None or found.view is not model:
+            found = self._books[model.name] = Book(self.metrics, model, self.learned)
+        return found
+
     def prepare(self, view: TableView) -> None:
         """Make the demand series of a table at 0, so that the first increase is seen as one; forget who left."""
         self._learned = {key: learned for key, learned in self._learned.items() if key[0] in view.models}
+        self._books.clear()
         owners = [
             demand_labels(policy, routes.model, "", "")[:4]
             for policy in view.policies
@@ -78,117 +100,157 @@ class Ledger:
                             family[labels]
 
 
-def demand_labels(policy: PolicyView, model: str, priority: str, prompt_class: str) -> Demand:
-    """Values of names.LABELS_DEMAND; prompt_class: its label."""
-    table = policy.table
-    return (table.policy_namespace, table.policy, table.frontend, model, priority, prompt_class)
-
-
-@dataclass(slots=True)
 class Account:
-    """One request's account. prompt_class: its label.
+    """One request's account.
 
-    ``started``: monotonic seconds (uvloop's own clock ticks in whole milliseconds).
+    Args:
+        ledger: where it is counted.
+        model: of the view in force; gives labels, prompt class and bytes per token.
+        priority: the priority's name.
+        body_bytes: size of the request's body.
+        client_retry: the client has asked this before.
+        started: monotonic seconds when the head was there (uvloop's own clock ticks in whole milliseconds).
     """
 
-    ledger: Ledger
-    policy: PolicyView
-    model: str
-    priority: str
-    prompt_class: str
-    bytes_per_token: float
-    body_bytes: int
-    client_retry: bool
-    started: float
-    labels: Demand = field(init=False)
-    attempts: int = 0
-    outcome: str = ""
-    engine: str | None = None
-    _sent: float = 0.0
-    _ended: bool = False
+    __slots__ = (
+        "_book",
+        "_demand",
+        "_ended",
+        "_first",
+        "_sent",
+        "attempts",
+        "body_bytes",
+        "client_retry",
+        "engine",
+        "model",
+        "outcome",
+        "priority",
+        "started",
+        "trace",
+    )
 
-    def __post_init__(self) -> None:
-        """Count the offer."""
-        self.labels = demand_labels(self.policy, self.model, self.priority, self.prompt_class)
-        metrics = self.ledger.metrics
-        if self.client_retry:
-            metrics.client_retries[self.labels].inc()
+    def __init__(
+        self,
+        ledger: Ledger,
+        model: ModelView,
+        priority: str,
+        body_bytes: int,
+        client_retry: bool,
+        started: float,
+    ) -> None:
+        self._book = book = ledger.book(model)
+        self.model = model.name
+        self.priority = priority
+        self.body_bytes = body_bytes
+        self.client_retry = client_retry
+        self.started = started
+        self.attempts = 0
+        self.outcome = ""
+        self.engine: str | None = None
+        self.trace: AttemptSpans | None = None
+        self._sent = self._first = 0.0
+        self._ended = False
+        tokens = body_bytes / model.bytes_per_token
+        self._demand: DemandEntry = book.demand[priority][model.prompt_class(tokens)]
+        if client_retry:
+            self._demand.client_retries.value += 1
         else:
-            metrics.offered[self.labels].inc()
-            metrics.prompt_tokens[self.labels[:4]].observe(self.body_bytes / self.bytes_per_token)
-
-    @property
-    def _policy(self) -> tuple[str, str, str]:
-        return self.labels[:3]
+            self._demand.offered.value += 1
+            book.prompt_tokens.observe(tokens)
 
     def shed(self, reason: str) -> None:
         """The request was refused for want of capacity."""
-        self.ledger.metrics.shed[(*self.labels[:5], reason)].inc()
+        book = self._book
+        book.metrics.shed[(*book.labels, self.priority, reason)].inc()
 
     def again(self, kind: str) -> None:
         """Another attempt follows (repick, retry), or the budget refused one (refused)."""
-        self.ledger.metrics.retries[(*self._policy, kind)].inc()
+        book = self._book
+        book.metrics.retries[(*book.labels[:3], kind)].inc()
 
     def sending(self, pick: Pick) -> None:
         """An attempt starts."""
         self.attempts += 1
-        self.engine = pick.engine
+        self.engine = pick.state.id
         self._sent = monotonic()
-        self.ledger.metrics.picks[(*self._policy, pick.reason)].inc()
+        self._book.picks[pick.reason].value += 1
+        if self.trace is not None:
+            self.trace.sending(self, pick)
 
-    def attempted(self, pick: Pick, outcome: str) -> None:
-        """An attempt ended as ``outcome``."""
+    def attempted(self, pick: Pick, outcome: str, status: int = 0) -> None:
+        """An attempt ended as ``outcome``; status: the engine's, 0 without one."""
         self.outcome = outcome
-        self.ledger.metrics.requests[(*self.labels[:4], pick.engine, outcome)].inc()
+        self._book.engines[pick.state.id].outcomes[outcome].value += 1
+        if self.trace is not None:
+            self.trace.attempted(self, outcome, status)
 
     def first_token(self, pick: Pick) -> None:
         """The first event with content was passed on."""
-        now = monotonic()
-        self.ledger.metrics.ttft[self.labels].observe(now - self.started)
-        self.ledger.metrics.engine_ttft[(pick.engine,)].observe(now - self._sent)
+        self._first = now = monotonic()
+        self._demand.latencies[TTFT].observe(now - self.started)
+        self._book.engines[pick.state.id].ttft.observe(now - self._sent)
 
-    def answered(self, pick: Pick, observer: StreamObserver | UnaryObserver | None) -> None:
+    def answered(self, pick: Pick, observer: Observer) -> None:
         """A good answer ended completely."""
         now = monotonic()
-        metrics = self.ledger.metrics
-        metrics.duration[self.labels].observe(now - self.started)
-        metrics.engine_duration[(pick.engine,)].observe(now - self._sent)
-        usage = _usage(observer)
-        learned = self.ledger.learned(self.model, self.prompt_class)
-        events = observer.content_events if isinstance(observer, StreamObserver) else 0
-        learned.answered(self.body_bytes, events, input_tokens=usage.input_tokens, output_tokens=usage.output_tokens)
-        if usage.input_tokens:
-            model = (*self._policy, self.model)
-            metrics.usage_bytes[model].inc(self.body_bytes)
-            metrics.usage_tokens[model].inc(usage.input_tokens)
-        self._count(usage.input_tokens, _output(usage, events, learned))
+        demand, book = self._demand, self._book
+        engine = book.engines[pick.state.id]
+        engine.duration.observe(now - self._sent)
+        learned = demand.learned
+        events = 0
+        usage = _NOTHING
+        if isinstance(observer, StreamObserver):
+            usage, events = observer.usage, observer.content_events
+            demand.latencies[STREAM].observe(now - self.started)
+        else:
+            if observer is not None:
+                usage = observer.usage()
+            demand.latencies[UNARY].observe(now - self.started)
+        inputs, outputs = usage.input_tokens, usage.output_tokens
+        learned.answered(self.body_bytes, events, input_tokens=inputs, output_tokens=outputs)
+        if inputs:
+            book.usage_bytes.value += self.body_bytes
+            book.usage_tokens.value += inputs
+        counted = _output(usage, events, learned)
+        if self._first and counted is not None and counted > 1:
+            spent = now - self._first
+            demand.latencies[TBOT].observe(spent / (counted - 1))
+            engine.tbot.count += counted - 1
+            engine.tbot.total += spent
+        self._count(inputs, counted)
+        if self.trace is not None:
+            self.trace.answered(usage)
 
-    def broken_off(self, observer: StreamObserver | UnaryObserver | None) -> None:
+    def broken_off(self, observer: Observer) -> None:
         """An answer ended early; what was generated until then counts."""
         usage = _usage(observer)
         events = observer.content_events if isinstance(observer, StreamObserver) else 0
-        learned = self.ledger.learned(self.model, self.prompt_class)
+        learned = self._demand.learned
         self._count(usage.input_tokens, _output(usage, events, learned) or learned.unanswered())
 
     def close(self) -> None:
         """The request ended; without an answer it is given the mean of its kind."""
         if not self._ended:
-            self._count(None, self.ledger.learned(self.model, self.prompt_class).unanswered())
+            self._count(None, self._demand.learned.unanswered(), answered=False)
 
-    def _count(self, input_tokens: float | None, output_tokens: float | None) -> None:
+    def _count(self, input_tokens: float | None, output_tokens: float | None, *, answered: bool = True) -> None:
+        """Tokens of the request, once: to the demand it was, and to the engine that answered it."""
         if self._ended:
             return
         self._ended = True
-        if self.client_retry or output_tokens is None:
+        if output_tokens is None:
             return
+        demand = self._demand
         if input_tokens is None:
-            input_tokens = self.ledger.learned(self.model, self.prompt_class).input_of(
-                self.body_bytes, self.bytes_per_token
-            )
-        metrics = self.ledger.metrics
-        metrics.input_tokens[self.labels].inc(input_tokens)
-        metrics.output_tokens[self.labels].inc(output_tokens)
-        metrics.ended[self.labels].inc()
+            input_tokens = demand.learned.input_of(self.body_bytes, self._book.view.bytes_per_token)
+        if answered and self.engine is not None:
+            engine = self._book.engines[self.engine]
+            engine.input_tokens.value += input_tokens
+            engine.output_tokens.value += output_tokens
+        if not self.client_retry:
+            demand.input_tokens.value += input_tokens
+            demand.output_tokens.value += output_tokens
+            demand.ended.value += 1
 
 
 def _output(usage: Usage, events: int, learned: Learned) -> float | None:
@@ -200,7 +262,7 @@ def _output(usage: Usage, events: int, learned: Learned) -> float | None:
     return 0.0 if usage.input_tokens is not None else learned.unanswered()
 
 
-def _usage(observer: StreamObserver | UnaryObserver | None) -> Usage:
+def _usage(observer: Observer) -> Usage:
     if observer is None:
-        return Usage()
+        return _NOTHING
     return observer.usage if isinstance(observer, StreamObserver) else observer.usage()

@@ -1,22 +1,29 @@
-"""Reads along in an SSE answer: when the first token came, how many events had content, what usage says.
+"""Reads along in an answer: when the first token came, how many events had content, what usage says.
 
 On the request path, beside the relay: it sees every byte and alters none (STR-05). Works on lines whatever the chunk
 edges, line ends and comments (WHATWG HTML, server-sent events); memory is bounded whatever the length of an event
 (STR-04). Must never raise for what an engine sends.
+
+Events are decoded until one has content. From then on an event is counted by its sign (signs.py) where it has it, and
+decoded where it hasn't; usage is always decoded.
 """
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 import msgspec
+
+from headrace_router.telemetry.signs import sign_of
 
 MAX_LINE: Final = 64 * 1024
 MAX_UNARY: Final = 256 * 1024
 _TAIL: Final = 8 * 1024
 # No answer has more tokens; a larger number is an engine's fault and would stand in demand for ever.
 _MOST_TOKENS: Final = 10**8
+_USAGE: Final = b'"usage"'
+_QUOTE: Final = ord('"')
+_LINE_FEED: Final = ord("\n")
 
 
 class _Usage(msgspec.Struct):
@@ -75,9 +82,7 @@ class _Event(msgspec.Struct):
 
 
 _EVENT: Final = msgspec.json.Decoder(_Event)
-_UNARY_USAGE: Final = msgspec.json.Decoder(_Inner)
-_INPUT: Final = re.compile(rb'"(?:prompt|input)_tokens"\s*:\s*([0-9]{1,12})\b')
-_OUTPUT: Final = re.compile(rb'"(?:completion|output)_tokens"\s*:\s*([0-9]{1,12})\b')
+_STATED: Final = msgspec.json.Decoder(_Inner)
 
 
 class Usage:
@@ -101,39 +106,54 @@ class Usage:
                 self.output_tokens = stated
 
 
+def stated_usage(data: bytes, at: int) -> _Usage | None:
+    """The usage of the JSON object that ends with ``data`` and has the key ``"usage"`` at ``at``.
+
+    From the key to the end it is an object of its own if, and only if, the key stands in the object itself and not
+    deeper: one closing brace fits, and no string can hold the key, because its quotes would be escaped. So no more need
+    be decoded.
+
+    Raises:
+        MsgspecError, UnicodeDecodeError, RecursionError: it stands deeper, or the object is broken.
+    """
+    return _STATED.decode(b"{" + data[at:]).usage
+
+
 class StreamObserver:
     """Feed it every chunk; ``feed`` tells whether the first token has been seen by now."""
 
-    __slots__ = ("_after_cr", "_data", "_dropping", "_tail", "content_events", "started", "usage")
+    __slots__ = ("_after_cr", "_data", "_dropping", "_mid", "_sign", "_tail", "content_events", "started", "usage")
 
     def __init__(self) -> None:
         self.usage = Usage()
         self.content_events = 0
         self.started = False
+        self._sign: bytes | None = None
         self._tail = b""
         self._data: list[bytes] = []
         self._dropping = False
         self._after_cr = False
+        # In the middle of an event, of a line that is dropped, or of a line end.
+        self._mid = False
 
     def feed(self, chunk: bytes) -> bool:
         """Read one chunk of any size and edge."""
-        if self._after_cr and chunk:
-            self._after_cr = False
-            if chunk[:1] == b"\n":
-                chunk = chunk[1:]
-        if not chunk:
+        sign = self._sign
+        if sign is None or self._mid:
+            self._read(chunk)
             return self.started
-        lines = (self._tail + chunk).splitlines(keepends=True)
-        last = lines[-1]
-        if last[-1:] in (b"\n", b"\r"):
-            self._tail = b""
-            self._after_cr = last[-1:] == b"\r"
+        if self._tail or b"\r" in chunk:
+            self._pieces(chunk)
+        elif chunk.find(b"\n") == len(chunk) - 2 and chunk[:5] == b"data:" and chunk[-1] == _LINE_FEED:
+            # The usual chunk: one event of one line.
+            at = chunk.find(sign)
+            if at >= 0 and chunk[at + len(sign)] != _QUOTE and (_USAGE not in chunk or self._took_usage(chunk)):
+                self.content_events += 1
+            else:
+                self._read(chunk)
         else:
-            lines.pop()
-            self._keep(last)
-        for line in lines:
-            self._line(line.rstrip(b"\r\n"))
-        return self.started
+            self._count(chunk, sign)
+        return True
 
     def end(self) -> None:
         """The stream ended; an event without its blank line still counts."""
@@ -141,6 +161,70 @@ class StreamObserver:
             self._line(self._tail)
         self._tail = b""
         self._dispatch()
+
+    def _pieces(self, chunk: bytes) -> None:
+        """Count a chunk that goes on where a line was cut, or has other line ends."""
+        sign = self._sign
+        assert sign is not None
+        plain = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
+        if b"\r" in plain or b"\n" not in plain:
+            self._read(chunk)
+            return
+        plain, self._tail = self._tail + plain, b""
+        self._count(plain, sign)
+
+    def _count(self, chunk: bytes, sign: bytes) -> None:
+        """Count events by their sign from the start of one on; what hasn't got it is read."""
+        start, size = 0, len(chunk)
+        while start < size:
+            # The data line: the event's only one, or the one behind its name.
+            line, end = start, chunk.find(b"\n", start)
+            if chunk[start : start + 6] == b"event:" and end >= 0 and chunk[end + 1 : end + 6] == b"data:":
+                line = end + 1
+                end = chunk.find(b"\n", line)
+            if end < 0 or chunk[end + 1 : end + 2] != b"\n" or chunk[line : line + 5] != b"data:":
+                end = chunk.find(b"\n\n", start)
+                self._read(chunk[start:] if end < 0 else chunk[start : end + 2])
+                if end < 0:
+                    return
+            else:
+                at = chunk.find(sign, line, end)
+                if (
+                    at >= 0
+                    and chunk[at + len(sign)] != _QUOTE
+                    and (chunk.find(_USAGE, line, end) < 0 or self._took_usage(chunk[line:end]))
+                ):
+                    self.content_events += 1
+                else:
+                    self._read(chunk[line : end + 2])
+            start = end + 2
+
+    def _took_usage(self, line: bytes) -> bool:
+        """Whether usage in a data line could be taken without decoding the event."""
+        try:
+            self.usage.take(stated_usage(line, line.find(_USAGE)))
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            return False
+        return True
+
+    def _read(self, chunk: bytes) -> None:
+        """Read line by line."""
+        if self._after_cr and chunk:
+            self._after_cr = False
+            if chunk[:1] == b"\n":
+                chunk = chunk[1:]
+        if chunk:
+            lines = (self._tail + chunk).splitlines(keepends=True)
+            last = lines[-1]
+            if last[-1:] in (b"\n", b"\r"):
+                self._tail = b""
+                self._after_cr = last[-1:] == b"\r"
+            else:
+                lines.pop()
+                self._keep(last)
+            for line in lines:
+                self._line(line.rstrip(b"\r\n"))
+        self._mid = bool(self._data) or self._dropping or self._after_cr
 
     def _keep(self, rest: bytes) -> None:
         if len(rest) > MAX_LINE:
@@ -175,6 +259,7 @@ class StreamObserver:
             return
         if event.says_something():
             self._counted()
+            self._sign = sign_of(data) or self._sign
         self.usage.take(event.usage)
         for inner in (event.response, event.message):
             if inner is not None:
@@ -188,37 +273,37 @@ class StreamObserver:
 class UnaryObserver:
     """Collects a unary answer up to a bound and reads its usage at the end; beyond the bound, out of its last bytes."""
 
-    __slots__ = ("_all", "_size", "_tail")
+    __slots__ = ("_parts", "_size")
 
     def __init__(self) -> None:
-        self._all = bytearray()
-        self._tail = b""
+        self._parts: list[bytes] = []
         self._size = 0
 
     def feed(self, chunk: bytes) -> bool:
         """Read one chunk; a unary answer has no first token to see."""
         self._size += len(chunk)
-        if self._size <= MAX_UNARY:
-            self._all += chunk
-        else:
-            self._all.clear()
-        self._tail = (self._tail + chunk[-_TAIL:])[-_TAIL:]
+        self._parts.append(chunk)
+        if self._size > MAX_UNARY:
+            self._parts = [b"".join(self._parts)[-_TAIL:]]
         return False
 
     def usage(self) -> Usage:
         """What the whole answer's usage says."""
         found = Usage()
-        if self._all:
-            try:
-                found.take(_UNARY_USAGE.decode(self._all).usage)
-            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-                return found
-        elif self._size:
-            inputs, outputs = _INPUT.findall(self._tail), _OUTPUT.findall(self._tail)
-            found.take(
-                _Usage(
-                    input_tokens=int(inputs[-1]) if inputs else None,
-                    output_tokens=int(outputs[-1]) if outputs else None,
-                )
-            )
+        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        at = data.rfind(_USAGE)
+        if at < 0:
+            return found
+        try:
+            found.take(stated_usage(data, at))
+        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+            if self._size <= MAX_UNARY:
+                found.take(_whole(data))
         return found
+
+
+def _whole(data: bytes) -> _Usage | None:
+    try:
+        return _STATED.decode(data).usage
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        return None

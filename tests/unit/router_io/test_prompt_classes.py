@@ -7,6 +7,7 @@ from headrace_api.table import RoutingTable
 from headrace_router.core.view import build_view
 from headrace_router.telemetry.accounting import Account, Ledger
 from headrace_router.telemetry.metrics import PROMPT_BUCKETS, Metrics
+from headrace_router.telemetry.snapshot import rendered
 from support.router_core import make_table, route
 
 
@@ -22,13 +23,12 @@ def split(*edges: int) -> RoutingTable:
 
 def offer(ledger: Ledger, table: RoutingTable, body_bytes: int, *, client_retry: bool = False) -> None:
     model = build_view([table]).models["m"]
-    label = model.class_labels[model.class_of(body_bytes)]
-    Account(ledger, model.policy, "m", "default", label, model.bytes_per_token, body_bytes, client_retry, 0.0)
+    Account(ledger, model, "default", body_bytes, client_retry, 0.0)
 
 
 def series(metrics: Metrics, name: str) -> dict[str, float]:
     (family,) = (family for family in metrics.families if family.name == name)
-    lines = "".join(family.series()).splitlines()
+    lines = "".join(map(rendered, family.parts())).splitlines()
     return {line.rpartition(" ")[0].partition("{")[2]: float(line.rpartition(" ")[2]) for line in lines}
 
 
