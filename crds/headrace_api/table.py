@@ -25,8 +25,12 @@ Count = Annotated[int, Meta(ge=0)]
 Text = Annotated[str, Meta(min_length=1, max_length=512)]
 
 
-class TableStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Base of the table's parts: frozen, camelCase, unknown fields ignored."""
+class TableStruct(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of the table's parts: frozen, camelCase, unknown fields ignored.
+
+    They hold no cycles: thousands of them are none of the garbage collector's business, whose pauses a router's
+    streams would feel.
+    """
 
 
 class Identity(TableStruct, frozen=True, kw_only=True):
@@ -142,10 +146,16 @@ class TableEngine(TableStruct, frozen=True, kw_only=True):
 
 
 class TableRetry(TableStruct, frozen=True, kw_only=True):
-    """Retry budget in force: share of requests in percent, and the front-end's floor per second."""
+    """Retry budget in force: share of requests in percent, and the front-end's floor per second.
+
+    saturated_percent: what a router comes down to as it sees its engines fill up (None: it keeps percent). slack: the
+    room that percent was set by, 1 (idle) to 0 (full).
+    """
 
     max_attempts: Annotated[int, Meta(ge=1, le=10)] = 3
     percent: Annotated[float, Meta(ge=0, le=100)] = 20.0
+    saturated_percent: Annotated[float, Meta(ge=0, le=100)] | None = None
+    slack: Share = 1.0
     min_per_second: NonNegative = 3.0
 
 

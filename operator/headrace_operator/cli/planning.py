@@ -19,6 +19,7 @@ from headrace_operator.cli.inputs import Inputs, inputs_of
 from headrace_operator.decision.publication import taken_names
 from headrace_operator.decision.tables.build import build_table, view_of
 from headrace_operator.decision.tables.encode import TableTooLarge, configmap_name, stamped, too_large
+from headrace_operator.decision.tables.slack import held_slack, slack_of
 from headrace_operator.decision.why.book import open_book
 from headrace_operator.decision.why.report import PlanFrontend, PlanPolicy, PlanReport, PlanRoute, plan_report
 from headrace_operator.decision.why.text import percent, plain
@@ -83,7 +84,8 @@ def _tables(
     for result in results:
         for name in result.policies if not result.shadow else ():
             for frontend in policies[name].spec.frontends:
-                table = build_table(view_of(snapshot, policies[name], frontend, result.solution))
+                view = view_of(snapshot, policies[name], frontend, result.solution)
+                table = build_table(view, held_slack(None, slack_of(view)))
                 if table is None or (name, frontend.name) in taken:
                     continue
                 table = stamped(table, PLAN_IDENTITY, rfc3339(snapshot.at))

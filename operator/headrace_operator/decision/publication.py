@@ -15,6 +15,7 @@ from headrace_api.table import Identity, RoutingTable
 from headrace_operator.decision.tables.build import build_table, view_of
 from headrace_operator.decision.tables.carry import lost_models, refreshed, same_routes, with_lost_models
 from headrace_operator.decision.tables.encode import TableTooLarge, configmap_name, content_hash, stamped, too_large
+from headrace_operator.decision.tables.slack import held_slack, slack_of
 from headrace_operator.decision.why.book import Book
 from headrace_operator.snapshot.build_previous import table_order
 from headrace_operator.snapshot.clock import epoch_seconds
@@ -97,12 +98,14 @@ def _candidate(
     """What should stand at a front-end; None: nothing can be said."""
     if book.solution.status == "Failed" or (policy.frozen and old is not None):
         return None
+    view = view_of(book.snapshot, policy, frontend, book.solution)
+    slack = held_slack(None if old is None else old.retry.slack, slack_of(view))
     if old is None:
-        return build_table(view_of(book.snapshot, policy, frontend, book.solution))
-    kept = refreshed(old, policy, frontend, book.states, dict(book.snapshot.bytes_per_token))
+        return build_table(view, slack)
+    kept = refreshed(old, policy, frontend, book.states, dict(book.snapshot.bytes_per_token), slack)
     if not moved:
         return kept
-    new = build_table(view_of(book.snapshot, policy, frontend, book.solution))
+    new = build_table(view, slack)
     if new is None:
         return kept
     new = with_lost_models(old, new, lost_models(old, new, policy))

@@ -25,19 +25,11 @@ class NotYet:
 
 
 NOT_YET: Final = (
-    NotYet("InferenceEngine", ("spec", "endpoints", "tls", "caFrom"), "the system's certificate authorities decide"),
-    NotYet("InferenceEngine", ("spec", "endpoints", "auth"), "the client's own Authorization header is passed on"),
     NotYet(
         "RoutingPolicy",
         ("spec", "strategy", "type"),
         "it sets no weights; right would be Optimized, Nearest, RoundRobin or Static",
         values=("Feedback",),
-    ),
-    NotYet("RoutingPolicy", ("spec", "staleness", "widenAfter"), "the last weights are kept"),
-    NotYet(
-        "RoutingPolicy",
-        ("spec", "protection", "retry", "budget", "saturatedPercent"),
-        "idlePercent holds at every load",
     ),
 )
 

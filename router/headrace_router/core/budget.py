@@ -19,10 +19,11 @@ _ROUNDING: Final = 1e-9
 class RetryBudget:
     """A share of the requests of the last WINDOW_S, plus a floor per second for this process.
 
-    The floor is a bucket of tokens holding one second's worth, at least one; while anything is shed it gives nothing.
+    The share is the table's as long as this process sees room on its engines, down to the saturated one without. The
+    floor is a bucket of tokens holding one second's worth, at least one; while anything is shed it gives nothing.
     """
 
-    __slots__ = ("_deposits", "_floor", "_head", "_share", "_tokens", "_touched", "_withdrawals")
+    __slots__ = ("_deposits", "_floor", "_head", "_saturated", "_share", "_tokens", "_touched", "_withdrawals")
 
     def __init__(self, percent: float = 20.0, floor_per_second: float = 3.0) -> None:
         self._deposits = [0] * _BUCKETS
@@ -30,12 +31,14 @@ class RetryBudget:
         self._head = 0
         self._touched: float | None = None
         self._share = percent / 100.0
+        self._saturated = self._share
         self._floor = floor_per_second
         self._tokens = self._capacity()
 
-    def configure(self, percent: float, floor_per_second: float) -> None:
+    def configure(self, percent: float, floor_per_second: float, saturated_percent: float | None = None) -> None:
         """Take on a table's figures; what happened in the window stays counted."""
         self._share = percent / 100.0
+        self._saturated = self._share if saturated_percent is None else min(saturated_percent, percent) / 100.0
         self._floor = floor_per_second
         self._tokens = min(self._tokens, self._capacity())
 
@@ -44,10 +47,13 @@ class RetryBudget:
         self._advance(now)
         self._deposits[self._head % _BUCKETS] += 1
 
-    def withdraw(self, now: float, shedding: bool = False) -> bool:
-        """Whether one retry may be made; if so its place is taken, from now, backoff included."""
+    def withdraw(self, now: float, shedding: bool = False, slack: float = 1.0) -> bool:
+        """Whether one retry may be made; if so its place is taken, from now, backoff included.
+
+        slack: the room that this process sees on its engines, 1 to 0; the share tightens by it.
+        """
         self._advance(now)
-        if sum(self._withdrawals) + 1 <= self._share * sum(self._deposits) + _ROUNDING:
+        if sum(self._withdrawals) + 1 <= self._share_at(slack) * sum(self._deposits) + _ROUNDING:
             self._withdrawals[self._head % _BUCKETS] += 1
             return True
         if shedding or self._tokens < 1.0 or self._floor <= 0.0:
@@ -55,11 +61,14 @@ class RetryBudget:
         self._tokens -= 1.0
         return True
 
-    def left(self, now: float, shedding: bool = False) -> float:
+    def left(self, now: float, shedding: bool = False, slack: float = 1.0) -> float:
         """Retries that could be made at this instant, for metrics."""
         self._advance(now)
-        share = max(0.0, self._share * sum(self._deposits) - sum(self._withdrawals))
+        share = max(0.0, self._share_at(slack) * sum(self._deposits) - sum(self._withdrawals))
         return share if shedding or self._floor <= 0.0 else share + self._tokens
+
+    def _share_at(self, slack: float) -> float:
+        return self._saturated + (self._share - self._saturated) * slack
 
     def _capacity(self) -> float:
         return max(1.0, self._floor)

@@ -40,7 +40,7 @@ def decide_retry(
         return Retry.NO
     if repick:
         return Retry.REPICK
-    return Retry.RETRY if policy.budget.withdraw(now, shedding) else Retry.NO
+    return Retry.RETRY if policy.budget.withdraw(now, shedding, policy.slack()) else Retry.NO
 
 
 # A sane engine asks for no more; the policy's own cap (ejection.max) is applied on top where it is reported.

@@ -85,16 +85,18 @@ def endpoints_at(urls: Collection[str], before: Sequence[EndpointState]) -> tupl
 class Pool:
     """The engines that serve one model (or several models alike) under one table: who is out, what is in flight.
 
-    changes: how often something happened by which one of them may take requests again.
+    changes: how often something happened by which one of them may take requests again. limit: requests in flight that
+    this process may have there, 0 where an engine has no limit.
     """
 
-    __slots__ = ("changes", "in_flight", "out", "total")
+    __slots__ = ("changes", "in_flight", "limit", "out", "total")
 
     def __init__(self) -> None:
         self.changes = 0
         self.total = 0
         self.out = 0
         self.in_flight = 0
+        self.limit = 0
 
 
 class EngineState:

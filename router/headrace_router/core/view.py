@@ -27,7 +27,10 @@ _Signature = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 class PolicyView:
-    """One policy's table and what of it outlives a swap: its retry budget and its queue. sheds: it sheds anything."""
+    """One policy's table and what of it outlives a swap: its retry budget and its queue.
+
+    sheds: it sheds anything. pools: of the models that it rules.
+    """
 
     __slots__ = (
         "_lowest",
@@ -36,6 +39,7 @@ class PolicyView:
         "body_fields",
         "budget",
         "key",
+        "pools",
         "queue",
         "revision",
         "sheds",
@@ -49,6 +53,7 @@ class PolicyView:
         self.budget: RetryBudget = previous.budget if previous is not None else RetryBudget()
         self.queue: WaitQueue = previous.queue if previous is not None else WaitQueue()
         self.sheds = any(shed.share > 0 for model in table.models for routes in model.classes for shed in routes.shed)
+        self.pools: tuple[Pool, ...] = ()
         self.affinity = AffinityRules(table.affinity)
         self.body_fields = self.affinity.fields
         self._priorities = {priority.name: priority for priority in table.priorities}
@@ -58,10 +63,18 @@ class PolicyView:
         """The priority of that name; the lowest where none or an unknown one is named."""
         return self._priorities.get(name or "", self._lowest)
 
+    def slack(self) -> float:
+        """The room that this process sees on the policy's engines, 1 (idle) to 0; 1 where an engine has no limit."""
+        limit = sum(pool.limit for pool in self.pools)
+        if not limit or not all(pool.limit for pool in self.pools):
+            return 1.0
+        return max(0.0, 1.0 - sum(pool.in_flight for pool in self.pools) / limit)
+
     def configure(self) -> None:
         """Called at the swap: figures of this table on the state that stays."""
         table = self.table
-        self.budget.configure(table.retry.percent, table.retry.min_per_second / table.routers)
+        retry = table.retry
+        self.budget.configure(retry.percent, retry.min_per_second / table.routers, retry.saturated_percent)
         self.queue.configure(table.queue.max, table.queue.deadline)
 
 
@@ -175,9 +188,13 @@ class _Builder:
                     ruler = models[model.model].policy.key
                     self.conflicts.append(f"model {model.model}: {policy.key} is not in force, {ruler} rules it")
                 else:
-                    models[model.model] = self._model(model, policy)
+                    models[model.model] = ruled = self._model(model, policy)
+                    policy.pools = tuple({id(pool): pool for pool in (*policy.pools, ruled.pool)}.values())
         for engine in self.engines.values():
             engine.pools = tuple(self.pools_of.get(engine.id, ()))
+        for ids, pool in self.pools.items():
+            limits = [self.engines[name].limit for name in ids]
+            pool.limit = sum(limits) if all(limits) else 0
         self.previous = None  # route sets keep this builder; it must not keep every view before it
         return TableView(tuple(policies), models, self.engines, self.orders, tuple(self.conflicts), self.phase)
 

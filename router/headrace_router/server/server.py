@@ -119,6 +119,7 @@ class Router:
             endpoints=self.services.known,
             install=self.install,
             rejected=lambda label: self.metrics.table_rejects[(label,)].inc(),
+            silence=self.around.heartbeat.age,
         )
         for source in self.around.sources:
             self.metrics.table_rejects[(source.label,)].inc(0)
@@ -152,7 +153,7 @@ class Router:
         self.ledger.prepare(view)
         self.upstream.retain(view.engines.keys())
         self.waiting.wake()
-        warnings = {*(f"tables conflict: {text}" for text in view.conflicts), *_without_effect(view)}
+        warnings = {f"tables conflict: {text}" for text in view.conflicts}
         for warning in sorted(warnings - self._warned):
             log.warning(warning)
         self._warned = warnings
@@ -319,15 +320,6 @@ def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
 def _url(address: tuple[object, ...], scheme: str = "http") -> str:
     host = str(address[0])
     return f"{scheme}://[{host}]:{address[1]}" if ":" in host else f"{scheme}://{host}:{address[1]}"
-
-
-def _without_effect(view: TableView) -> set[str]:
-    """What a table asks for and this router doesn't do yet."""
-    return {
-        f"staleness.widenAfter of {policy.key} has no effect yet"
-        for policy in view.policies
-        if policy.table.widen_after is not None
-    }
 
 
 def log_to_stderr() -> None:

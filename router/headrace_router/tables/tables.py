@@ -17,6 +17,7 @@ from typing import Final
 from headrace_api.table import RoutingTable
 from headrace_router.core.table_check import Rejected, Verdict, newer, parse_table
 from headrace_router.core.view import TableView, build_view
+from headrace_router.core.widen import drift, widened
 from headrace_router.tables.folders import watch_folders
 from headrace_router.tables.table_source import Content, Missing, Same, TableSource, Unreadable
 
@@ -36,7 +37,7 @@ Endpoints = Mapping[str, Collection[str]]
 class Followed:
     """One source: the table applied from it (``at``: epoch seconds), and what is wrong with what stands there now.
 
-    next: read and good, not applied yet: a source tells its news once.
+    next: read and good, not applied yet: a source tells its news once. drift: see core/widen.py, as applied.
     """
 
     source: TableSource
@@ -45,6 +46,7 @@ class Followed:
     at: float = 0.0
     error: str | None = None
     note: str | None = NOT_READ
+    drift: float = 0.0
 
 
 class Tables:
@@ -57,6 +59,7 @@ class Tables:
         endpoints: what is known of the Services that the tables name, by engine.
         install: called in the loop with each new view.
         rejected: called with the source's label for each table that is refused.
+        silence: seconds since the operator's heartbeat; None: unknown.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Tables:
         endpoints: Callable[[Sequence[RoutingTable]], Endpoints],
         install: Callable[[TableView], None],
         rejected: Callable[[str], None],
+        silence: Callable[[], float | None] = lambda: None,
     ) -> None:
         self.frontend = frontend
         self.followed = [Followed(source) for source in sources]
@@ -75,6 +79,7 @@ class Tables:
         self._endpoints = endpoints
         self._install = install
         self._rejected = rejected
+        self._silence = silence
         self._changed = asyncio.Event()
         self._since = 0.0
         self._settled = False
@@ -126,16 +131,30 @@ class Tables:
             if (table := self._judge(entry, result)) is not None:
                 entry.next = table
         fresh = [(entry, entry.next) for entry in self.followed if entry.next is not None]
-        if not fresh:
+        drifts = self._drifts()
+        if not fresh and all(entry.drift == drifts[index] for index, entry in enumerate(self.followed)):
             return
-        applied = [table for entry in self.followed if (table := entry.next or entry.table) is not None]
+        applied = [
+            widened(table, drifts[index])
+            for index, entry in enumerate(self.followed)
+            if (table := entry.next or entry.table) is not None
+        ]
         view = await asyncio.to_thread(build_view, applied, self._current(), endpoints=self._endpoints(applied))
         self._install(view)
         self._since = self._since or time.monotonic()
         now = time.time()
+        for entry, part in zip(self.followed, drifts, strict=True):
+            if part != entry.drift:
+                log.warning("%s: %s", entry.source.label, _told(part))
+            entry.drift = part
         for entry, table in fresh:
             entry.table, entry.next, entry.at = table, None, now
             log.info("table of %s: revision %d in use", table.policy, table.identity.revision)
+
+    def _drifts(self) -> list[float]:
+        silence = self._silence()
+        tables = [entry.next or entry.table for entry in self.followed]
+        return [0.0 if table is None else drift(table, silence) for table in tables]
 
     async def _read(self, entry: Followed) -> Missing | Unreadable | Same | RoutingTable:
         read = await entry.source.read()
@@ -175,6 +194,12 @@ class Tables:
             return None
         self.frontend = result.frontend
         return result
+
+
+def _told(part: float) -> str:
+    if part == 0.0:
+        return "the operator is heard of again; the table's own weights are in force"
+    return f"no heartbeat of the operator for staleness.widenAfter: weights are {part:.0%} by capacity"
 
 
 def _one_line(text: str) -> str:

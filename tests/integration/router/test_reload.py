@@ -4,13 +4,17 @@ import asyncio
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
+import msgspec
+
+from headrace_api.names import HEARTBEAT_FILE
 from headrace_router.server.server import Router
 from support.fake_engine import Exchange, FakeEngine, answers
 from support.raw_client import ask, post
 from support.router_process import in_flight, metric, ready, router_in_loop, until
-from support.router_table import SESSION, EngineAt, manifest, routing_table, table_bytes
+from support.router_table import MODEL, SESSION, EngineAt, manifest, routing_table, table_bytes
 
 ASK = {"model": "m"}
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
@@ -214,3 +218,28 @@ async def test_two_policies_are_merged_by_model(tmp_path: Path) -> None:
             assert (await get(router.admin_address, "/debug/explain?model=m&bytes=x")).status == 400
         finally:
             await router.stop()
+
+
+async def test_weights_drift_to_capacity_when_the_operator_is_silent_for_long(tmp_path: Path) -> None:
+    """api.md, Routing table, Life: staleness.widenAfter; the heartbeat alone judges, and its return ends it."""
+    table = routing_table({"a": EngineAt(("http://127.0.0.1:9",), 1), "b": EngineAt(("http://127.0.0.1:10",), 0)})
+    engines = tuple(
+        msgspec.structs.replace(engine, capacity_share=share)
+        for engine, share in zip(table.engines, (0.2, 0.8), strict=True)
+    )
+    table = msgspec.structs.replace(table, engines=engines, widen_after=600.0)
+    beat = tmp_path / HEARTBEAT_FILE
+    beat.touch()
+
+    def weights(router: Router) -> dict[str, int]:
+        found = router.selector.view.models[MODEL].classes[0].candidates
+        return {route.engine.name: route.weight for route in found}
+
+    async with router_in_loop(tmp_path / "t.json", table) as router:
+        assert weights(router) == {"a": 10_000, "b": 0}
+        os.utime(beat, (time.time() - 750, time.time() - 750))
+        await until(lambda: weights(router)["b"] == 4000)
+        os.utime(beat, (time.time() - 2000, time.time() - 2000))
+        await until(lambda: weights(router) == {"a": 2000, "b": 8000})
+        beat.touch()
+        await until(lambda: weights(router) == {"a": 10_000, "b": 0})

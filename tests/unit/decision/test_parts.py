@@ -16,6 +16,7 @@ from headrace_operator.decision.status.changes import change_lines, weight_lines
 from headrace_operator.decision.status.conditions import Finding, merged, reason_of, status_of
 from headrace_operator.decision.tables.build import build_table, view_of
 from headrace_operator.decision.tables.carry import with_lost_models
+from headrace_operator.decision.tables.slack import held_slack, slack_of
 from headrace_operator.decision.why.attribution import PutBack, attribute, shares_of
 from headrace_operator.decision.why.book import open_book
 from headrace_operator.decision.why.expected import Expected
@@ -70,7 +71,8 @@ def test_conditions_of_others_stay_and_ours_go_when_not_found() -> None:
 def tables(world: Snapshot) -> list[RoutingTable]:
     (result,) = run_strategies(world)
     (state,) = world.policies
-    found = [build_table(view_of(world, state, front, result.solution)) for front in state.spec.frontends]
+    views = [view_of(world, state, front, result.solution) for front in state.spec.frontends]
+    found = [build_table(view, held_slack(None, slack_of(view))) for view in views]
     return [table for table in found if table is not None]
 
 

@@ -18,6 +18,7 @@ from headrace_api.table import WEIGHT_TOTAL, Guard, Identity, RoutingTable, Tabl
 from headrace_operator.decision.tables.build import build_table, tidy, view_of
 from headrace_operator.decision.tables.encode import configmap_name, content_hash, encode_table, stamped, too_large
 from headrace_operator.decision.tables.parts import guard
+from headrace_operator.decision.tables.slack import held_slack, slack_of
 from headrace_operator.optimizer.solution import RouteResult, Solution
 from headrace_operator.snapshot.model import Snapshot
 from headrace_operator.snapshot.signals import Reading, Signals
@@ -36,7 +37,8 @@ def tables_of(world: Snapshot, change: Any = None) -> dict[str, RoutingTable]:
         solution = change(result.solution) if change else result.solution
         for name in result.policies:
             for front in policies[name].spec.frontends:
-                table = build_table(view_of(world, policies[name], front, solution))
+                view = view_of(world, policies[name], front, solution)
+                table = build_table(view, held_slack(None, slack_of(view)))
                 if table is not None:
                     found[front.name] = table
     return found
@@ -211,7 +213,10 @@ def test_rules_of_the_policy_in_base_units() -> None:
         (None, None, True),
     ]
     assert table.affinity.slack == 0.5
-    assert (table.retry.max_attempts, table.retry.percent, table.retry.min_per_second) == (2, 15.0, 4.0)
+    retry = table.retry
+    assert (retry.max_attempts, retry.saturated_percent, retry.min_per_second) == (2, 1.0, 4.0)
+    assert retry.percent == pytest.approx(1.0 + 14.0 * retry.slack)
+    assert 0.0 < retry.slack < 1.0
     assert [(entry.name, entry.value) for entry in table.priorities] == [("low", 1), ("high", 9)]
     assert table.priority_header == "x-p"
     assert (table.timeouts.connect, table.timeouts.first_byte, table.timeouts.unary) == (1.0, 120.0, 30.0)

@@ -9,7 +9,7 @@ import pytest
 from headrace_router.core.budget import WINDOW_S, RetryBudget
 from headrace_router.core.retry import Retry, decide_retry, read_retry_after
 from headrace_router.core.view import PolicyView
-from support.router_core import make_table
+from support.router_core import engine, held, make_selector, make_table
 
 
 def admitted(budget: RetryBudget, requests: int, failures: int, now: float = 100.0, shedding: bool = False) -> int:
@@ -175,3 +175,44 @@ def test_a_swap_keeps_what_was_spent() -> None:
 def test_retry_after(text: str | None, seconds: float | None) -> None:
     """RET-05: seconds or a date; 0 is 0, negative and garbage are ignored. https://github.com/BerriAI/litellm/issues/40130"""
     assert read_retry_after(text, 1_900_000_000.0) == seconds
+
+
+@pytest.mark.parametrize(
+    ("slack", "retries"),
+    [pytest.param(1.0, 20, id="idle"), pytest.param(0.5, 11, id="half"), pytest.param(0.0, 2, id="full")],
+)
+def test_the_share_tightens_as_engines_fill(slack: float, retries: int) -> None:
+    """protection.md, Retries: the router tightens the published share on its own view, down to the saturated one."""
+    budget = RetryBudget()
+    budget.configure(20.0, 0.0, 2.0)
+    for _ in range(100):
+        budget.deposit(100.0)
+    assert budget.left(100.0, slack=slack) == pytest.approx(retries)
+    assert sum(budget.withdraw(100.0, slack=slack) for _ in range(100)) == retries
+
+
+def test_a_table_without_a_saturated_share_is_not_tightened() -> None:
+    """Tables of the release before name none."""
+    budget = RetryBudget()
+    budget.configure(20.0, 0.0)
+    for _ in range(10):
+        budget.deposit(100.0)
+    assert budget.left(100.0, slack=0.0) == 2.0
+
+
+def test_the_slack_that_a_process_sees_is_of_its_own_limits() -> None:
+    engines = [engine("a", concurrencyLimit=2), engine("b", concurrencyLimit=2)]
+    selector = make_selector(make_table({"a": 5000, "b": 5000}, engines=engines))
+    policy = selector.view.policies[0]
+    assert policy.slack() == 1.0
+    pick = held(selector)
+    assert policy.slack() == 0.75
+    pick.release()
+    assert policy.slack() == 1.0
+
+
+def test_without_limits_no_fullness_is_seen() -> None:
+    engines = [engine("a", concurrencyLimit=2), engine("b")]
+    selector = make_selector(make_table({"a": 5000, "b": 5000}, engines=engines))
+    held(selector)
+    assert selector.view.policies[0].slack() == 1.0

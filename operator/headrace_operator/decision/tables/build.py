@@ -73,15 +73,18 @@ def view_of(snapshot: Snapshot, policy: PolicyState, frontend: Frontend, solutio
     )
 
 
-def build_table(view: View) -> RoutingTable | None:
-    """The table of a view, not yet stamped; None when none of its models has an eligible engine."""
+def build_table(view: View, slack: float) -> RoutingTable | None:
+    """The table of a view, not yet stamped; None when none of its models has an eligible engine.
+
+    slack: as it is published.
+    """
     models = _models(view)
     if not models:
         return None
     listed = {route.engine for model in models for entry in model.classes for route in entry.routes}
     split = any(len(model.classes) > 1 for model in models)
     namespace, _, name = view.policy.id.partition("/")
-    parts: PolicyParts = policy_parts(view.policy.spec)
+    parts: PolicyParts = policy_parts(view.policy.spec, slack)
     return RoutingTable(
         schema_version=1,
         identity=UNSTAMPED,

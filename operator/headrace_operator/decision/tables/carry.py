@@ -23,10 +23,12 @@ def refreshed(
     frontend: Frontend,
     states: Mapping[str, EngineState],
     bytes_per_token: Mapping[str, float],
+    slack: float,
 ) -> RoutingTable:
     """The old table with today's rules and endpoints; nothing that was solved changes.
 
-    bytes_per_token: as learned, by model; it is told anew so rarely that routers may hear of it at once.
+    bytes_per_token: as learned, by model; it is told anew so rarely that routers may hear of it at once. slack: as it
+    is published.
     """
     requires = {entry.name: tuple(sorted(entry.requires)) for entry in policy.spec.models}
     bases = {served: base for base, served in policy.served}
@@ -49,7 +51,7 @@ def refreshed(
         models=models,
         engines=engines,
         guard=guard(policy.spec, old.routers, here),
-        **policy_parts(policy.spec)._asdict(),
+        **policy_parts(policy.spec, slack)._asdict(),
     )
 
 

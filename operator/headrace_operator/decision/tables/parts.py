@@ -51,10 +51,10 @@ class PolicyParts(NamedTuple):
     measure_round_trips: bool
 
 
-def policy_parts(spec: RoutingPolicySpec) -> PolicyParts:
+def policy_parts(spec: RoutingPolicySpec, slack: float) -> PolicyParts:
     """The policy's rules as the router reads them: seconds, bytes, percent.
 
-    The retry share is the idle one whatever the load; the share from slack comes with the published budget.
+    slack: see decision/tables/slack.py; the retry share lies by it between the saturated and the idle one.
     """
     budget = spec.protection.retry.budget
     ranked = sorted(spec.protection.shedding.priorities, key=lambda priority: (priority.value, priority.name))
@@ -68,7 +68,9 @@ def policy_parts(spec: RoutingPolicySpec) -> PolicyParts:
         ),
         retry=TableRetry(
             max_attempts=spec.protection.retry.max_attempts,
-            percent=float(budget.idle_percent),
+            percent=round(budget.saturated_percent + (budget.idle_percent - budget.saturated_percent) * slack, 4),
+            saturated_percent=float(budget.saturated_percent),
+            slack=slack,
             min_per_second=float(budget.min_per_second),
         ),
         timeouts=TableTimeouts(
