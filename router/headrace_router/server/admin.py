@@ -153,7 +153,7 @@ class Admin:
         for policy in policies:
             table = policy.table
             labels = (table.policy_namespace, table.policy, table.frontend)
-            left.append((labels, policy.budget.left(now, policy.sheds)))
+            left.append((labels, policy.budget.left(now, policy.sheds, policy.slack())))
             revisions.append((labels, table.identity.revision))
             if (when := _epoch(table.issued)) is not None:
                 issued.append((labels, when))
