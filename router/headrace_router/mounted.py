@@ -60,7 +60,7 @@ def entries(folder: Path) -> Iterator[Path]:
         Unusable: it can't be read, or holds too much.
     """
     try:
-        found = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+        found = sorted(each for each in folder.iterdir() if not each.name.startswith(".."))
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:
