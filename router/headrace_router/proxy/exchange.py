@@ -101,7 +101,8 @@ class Exchange(Trying):
             self._relay.client_gone()
         if not self.over:
             self._drop(accounting.CLIENT_GONE)
-            self.client.answer.abort()
+            answer = self.client.answer
+            answer.keep_alive = answer.complete = False
             self._finish()
 
     def client_paused(self) -> None:

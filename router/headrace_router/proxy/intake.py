@@ -16,7 +16,7 @@ from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
 from headrace_router.core.facts import NO_NEEDS, RequestFacts
 from headrace_router.core.view import PolicyView
 from headrace_router.http1.header_rules import garbled, in_a_loop
-from headrace_router.http1.lines import FORWARDED_FOR, GARBLED
+from headrace_router.http1.lines import ENCODED, FORWARDED_FOR, GARBLED
 from headrace_router.http1.numbers import whole
 from headrace_router.http1.paths import Kind, Refused, Route
 from headrace_router.http1.request_head import RequestHead
@@ -68,8 +68,7 @@ def refused_by_head(head: RequestHead, route: Route | Refused, known: Known) -> 
         return Refusal(400, "bad_request", message, final=True)
     if head.rules & FORWARDED_FOR and in_a_loop(head.marked):
         return _LOOP
-    coding = head.get(b"content-encoding")
-    if coding is not None and coding.lower() != b"identity":
+    if head.rules & ENCODED:
         return _CODED
     if head.length is not None and head.length > known.largest:
         return too_large(known.largest)

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from headrace_router.http1.header_rules import is_event_stream, to_client
-from headrace_router.http1.response_head import ResponseHead
+from headrace_router.http1.lines import ENCODED, JSON
 from headrace_router.proxy.refusals import cut_event
 from headrace_router.telemetry import accounting
 from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
@@ -47,12 +47,12 @@ class Relay:
         self._over = False
         self._status = head.status
         self._good = head.status < 400
-        self._sse = is_event_stream(head.lines)
-        self._observer: Observer = _observer(head, self._sse) if self._good else None
+        self._sse = is_event_stream(head.marked)
+        self._observer: Observer = _observer(head.rules, self._sse) if self._good else None
         self._started = not isinstance(self._observer, StreamObserver)
         said = exchange.means.known().said(attempt.pick, exchange.account.attempts)
         extra = b"%bx-request-id: %b\r\n" % (said, exchange.request_id.encode("ascii"))
-        lines = to_client(head.lines, extra=extra, sse=self._sse)
+        lines = to_client(head.lines, extra=extra, sse=self._sse, rules=head.rules)
         self._answer.begin(head.status, head.reason, lines, head.length, chunked=head.chunked)
 
     def pass_on(self, raw: bytes, payload: bytes) -> None:
@@ -97,6 +97,7 @@ class Relay:
     def give_up(self, kind: str) -> None:
         """A limit in time was reached, or the router ends."""
         if kind == "send":
+            self._answer.abort()
             self.client_gone()
         else:
             self._break_off(accounting.SHUTDOWN if kind == "shutdown" else accounting.TIMEOUT, _EXPIRED[kind])
@@ -105,7 +106,7 @@ class Relay:
         """The client has left, or takes nothing any more: end the engine's work now."""
         if self._over:
             return
-        self._answer.abort()
+        self._answer.keep_alive = False
         self._close(accounting.CLIENT_GONE)
         self._exchange.relay_failed()
 
@@ -139,15 +140,7 @@ class Relay:
             self._exchange.account.broken_off(self._observer)
 
 
-def _observer(head: ResponseHead, sse: bool) -> Observer:
+def _observer(rules: int, sse: bool) -> Observer:
     if sse:
         return StreamObserver()
-    kind = coding = None
-    for line in head.lines:
-        if line.name == b"content-type" and kind is None:
-            kind = line.value
-        elif line.name == b"content-encoding" and coding is None:
-            coding = line.value
-    if kind is None or (coding is not None and coding.lower() != b"identity"):
-        return None
-    return UnaryObserver() if kind.partition(b";")[0].strip().lower() == b"application/json" else None
+    return UnaryObserver() if rules & JSON and not rules & ENCODED else None

@@ -225,6 +225,7 @@ class Trying:
                 request_id=self.request_id,
                 keep=means.known().headers_of(asked.policy).keep,
                 drop_authorization=own is not None or means.keys is not None,
+                rules=self.head.rules,
             )
             if own is None:
                 self._lines = lines
