@@ -11,7 +11,7 @@ if [ -z "$uv" ]; then
 fi
 compile() { "$uv" pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet "$@"; }
-compile --extra router -o requirements/router.txt
+compile --extra router --extra tracing -o requirements/router.txt
 compile --extra operator -o requirements/operator.txt
 compile --extra all --group build -o requirements/all.txt
 compile --extra all --group build --group dev -o requirements/dev.txt
