@@ -141,7 +141,41 @@ def test_a_router_reads_the_tables_that_its_role_names(name: str) -> None:
         assert pod["automountServiceAccountToken"] is bool(asked or arguments[0] == "run")
 
 
+@pytest.mark.parametrize("name", SETS)
+def test_nobody_may_read_secrets(name: str) -> None:
+    """Keys and certificates reach pods as mounted files; the right to read Secrets would be one to read them all."""
+    for key, one in rendered(name).items():
+        for rule in one.get("rules") or ():
+            assert not {"secrets", "*"} & set(rule.get("resources", ())), key
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_files_that_a_pod_is_told_of_are_mounted(name: str) -> None:
+    for key, pod in pods(rendered(name)):
+        (container,) = pod["containers"]
+        mounts = [mount["mountPath"] for mount in container.get("volumeMounts", ())]
+        assert len(mounts) == len(set(mounts)) == len(pod.get("volumes", ())), key
+        assert {mount["name"] for mount in container.get("volumeMounts", ())} == {
+            volume["name"] for volume in pod.get("volumes", ())
+        }
+        for told in (argument for argument in container["args"] if argument.startswith("/etc/headrace/")):
+            assert any(f"{told}/".startswith(f"{at}/") or at.startswith(f"{told}/") for at in mounts), (key, told)
+
+
+def test_what_one_engine_lacks_keeps_no_pod_from_starting() -> None:
+    pod = rendered("access")[f"Deployment {NAMESPACE}/headrace-router-fe-a"]["spec"]["template"]["spec"]
+    sources = {volume["name"]: volume.get("secret") or volume["configMap"] for volume in pod["volumes"]}
+    assert {name for name, source in sources.items() if source.get("optional")} == {
+        name for name in sources if name.startswith("engine-")
+    }
+    assert sources["engine-secret-0"]["secretName"] == "inference-engine-key"
+    mounted = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
+    assert mounted["engine-secret-0"] == "/etc/headrace/credentials/inference/secrets/engine-key"
+    assert mounted["engine-configmap-0"] == "/etc/headrace/credentials/inference/configmaps/engine-ca"
+
+
 ROUTER = {"frontend": "fe-a", "policies": ["inference/chat"]}
+ENGINE_KEY = {"namespace": "inference", "name": "key"}
 REFUSALS = {
     "unknown value": ({"operator": {"replica": 3}}, "'/operator': additional properties 'replica' not allowed"),
     "wrong type": ({"operator": {"replicas": "two"}}, "'/operator/replicas': got string, want integer"),
@@ -174,6 +208,15 @@ REFUSALS = {
         {"operator": {"config": {"watchNamespaces": ["a"]}}},
         "right would be watchNamespaces at the top of the values",
     ),
+    "authority of clients without a certificate": (
+        {"routers": [ROUTER | {"tls": {"clientCA": {"configMap": "ca"}}}]},
+        "routers[0].tls: clientCA without secret; right would be",
+    ),
+    "credential twice": (
+        {"routers": [ROUTER | {"credentials": {"secrets": [ENGINE_KEY, ENGINE_KEY | {"from": "other"}]}}]},
+        "routers[0].credentials.secrets[1]: inference/key stands twice",
+    ),
+    "no namespace": ({"routers": [ROUTER | {"credentials": {"configMaps": [{"name": "ca"}]}}]}, "'namespace'"),
     "no digest": ({"operator": {"image": {"digest": "latest"}}}, "'/operator/image/digest': 'latest' does not match"),
 }
 

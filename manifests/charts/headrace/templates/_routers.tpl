@@ -28,6 +28,30 @@
 {{- dict "tables" (concat $tables .configMaps | uniq) | toYaml -}}
 {{- end -}}
 
+{{/* What a router mounts of keys and certificates: a YAML object with the list `mounts` of {volume, path, kind, from, optional}. */}}
+{{- define "headrace.accessMounts" -}}
+{{- $mounts := list -}}
+{{- with .tls.secret -}}
+{{- $mounts = append $mounts (dict "volume" "tls" "path" "/etc/headrace/tls" "kind" "secret" "from" . "optional" false) -}}
+{{- end -}}
+{{- with .tls.clientCA.configMap -}}
+{{- $mounts = append $mounts (dict "volume" "client-ca" "path" "/etc/headrace/client-ca" "kind" "configMap" "from" . "optional" false) -}}
+{{- end -}}
+{{- with .apiKeys.secret -}}
+{{- $mounts = append $mounts (dict "volume" "api-keys" "path" "/etc/headrace/api-keys" "kind" "secret" "from" . "optional" false) -}}
+{{- end -}}
+{{- /* One engine's key that isn't there must not keep all of a front-end's pods from starting. */ -}}
+{{- range $index, $one := .credentials.secrets -}}
+{{- $path := printf "/etc/headrace/credentials/%s/secrets/%s" .namespace .name -}}
+{{- $mounts = append $mounts (dict "volume" (printf "engine-secret-%d" $index) "path" $path "kind" "secret" "from" (.from | default .name) "optional" true) -}}
+{{- end -}}
+{{- range $index, $one := .credentials.configMaps -}}
+{{- $path := printf "/etc/headrace/credentials/%s/configmaps/%s" .namespace .name -}}
+{{- $mounts = append $mounts (dict "volume" (printf "engine-configmap-%d" $index) "path" $path "kind" "configMap" "from" (.from | default .name) "optional" true) -}}
+{{- end -}}
+{{- dict "mounts" $mounts | toYaml -}}
+{{- end -}}
+
 {{/* Values that are right one by one and impossible together, or that a schema could only refuse in riddles. */}}
 {{- define "headrace.checkRouter" -}}
 {{- $at := .at -}}
@@ -52,6 +76,19 @@
 {{- if not (hasPrefix (printf "%s/" $namespace) .) -}}
 {{- fail (printf "%s.apiAccess: false, but the table %s can't be mounted: pods mount ConfigMaps of their own namespace, %s; right would be apiAccess: true, or routers installed there" $at . $namespace) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and $router.tls.clientCA.configMap (not $router.tls.secret) -}}
+{{- fail (printf "%s.tls: clientCA without secret; right would be the Secret of the router's own certificate, too" $at) -}}
+{{- end -}}
+{{- range $kind, $list := $router.credentials -}}
+{{- $seen := dict -}}
+{{- range $index, $one := $list -}}
+{{- $name := printf "%s/%s" $one.namespace $one.name -}}
+{{- if hasKey $seen $name -}}
+{{- fail (printf "%s.credentials.%s[%d]: %s stands twice" $at $kind $index $name) -}}
+{{- end -}}
+{{- $_ := set $seen $name true -}}
 {{- end -}}
 {{- end -}}
 {{- if and $router.autoscaling.enabled (gt (int $router.autoscaling.minReplicas) (int $router.autoscaling.maxReplicas)) -}}
