@@ -42,9 +42,6 @@ class Keeper(Protocol):
 
     host_line: bytes
 
-    def opened(self, connection: Connection) -> None:
-        """It is there."""
-
     def keep(self, connection: Connection) -> None:
         """It is free for another request."""
 
@@ -99,6 +96,11 @@ class Connection(asyncio.Protocol):
         self._writable = True
         self.since = 0.0
         self.used = False
+
+    @property
+    def there(self) -> bool:
+        """Between made and lost."""
+        return self._transport is not None
 
     def usable(self) -> bool:
         """Whether a request may go out on it: nothing has come meanwhile, neither bytes nor an end, and nothing waits
@@ -168,7 +170,6 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self._transport = cast("asyncio.Transport", transport)
-        self._keeper.opened(self)
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""

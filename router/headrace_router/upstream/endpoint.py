@@ -52,9 +52,10 @@ class Endpoint:
         return None
 
     def opened(self, connection: Connection) -> None:
-        """See connection.Keeper."""
-        self.open += 1
-        self.pool.connections.add(connection)
+        """One more; not when it is made: who gives up just then leaves one that is never told that it is lost."""
+        if connection.there:
+            self.open += 1
+            self.pool.connections.add(connection)
 
     def keep(self, connection: Connection) -> None:
         """See connection.Keeper."""
@@ -70,6 +71,8 @@ class Endpoint:
 
     def lost(self, connection: Connection) -> None:
         """See connection.Keeper."""
+        if connection not in self.pool.connections:
+            return
         self.pool.gone(connection)
         if connection in self.idle:
             self.idle.remove(connection)
@@ -160,19 +163,21 @@ class Dial:
         return await connect(to, pool.names, make, server_name=address.server_name, context=context)
 
     def _made(self, task: asyncio.Task[Connection]) -> None:
-        pool, endpoint = self._pool, self._endpoint
-        pool.gone(self)
-        endpoint.left()
-        if task.cancelled():
-            self.fail(NotSent("connecting was given up", own=True))
-            return
-        error = task.exception()
-        if error is not None:
-            self.fail(error if isinstance(error, NotSent) else NotSent(str(error) or type(error).__name__, own=True))
-            if not isinstance(error, NotSent):
-                raise error
-            return
-        connection = task.result()
+        error = NotSent("connecting was given up", own=True) if task.cancelled() else task.exception()
+        if error is None:
+            self._endpoint.opened(task.result())
+        self._pool.gone(self)
+        self._endpoint.left()
+        if error is None:
+            self._use(task.result())
+        elif isinstance(error, NotSent):
+            self.fail(error)
+        else:
+            self.fail(NotSent(str(error) or type(error).__name__, own=True))
+            raise error
+
+    def _use(self, connection: Connection) -> None:
+        pool = self._pool
         if pool.on_connect is not None:
             pool.on_connect(pool.loop.time() - self._began)
         if not connection.usable():
@@ -180,4 +185,4 @@ class Dial:
         elif self._attempt.held is self:
             connection.carry(self._attempt, self._outgoing)
         else:
-            endpoint.keep(connection)
+            self._endpoint.keep(connection)
