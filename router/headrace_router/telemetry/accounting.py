@@ -48,7 +48,7 @@ class AttemptSpans(Protocol):
     """What a traced request is told of its attempts."""
 
     def sending(self, account: Account, pick: Pick) -> None: ...
-    def attempted(self, account: Account, outcome: str, status: int) -> None: ...
+    def attempted(self, outcome: str, status: int) -> None: ...
     def answered(self, usage: Usage) -> None: ...
 
 
@@ -158,6 +158,11 @@ class Account:
             self._demand.offered.value += 1
             book.prompt_tokens.observe(tokens)
 
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Policy namespace, policy, front-end and model."""
+        return self._book.labels
+
     def shed(self, reason: str) -> None:
         """The request was refused for want of capacity."""
         book = self._book
@@ -182,7 +187,7 @@ class Account:
         self.outcome = outcome
         self._book.engines[pick.state.id].outcomes[outcome].value += 1
         if self.trace is not None:
-            self.trace.attempted(self, outcome, status)
+            self.trace.attempted(outcome, status)
 
     def first_token(self, pick: Pick) -> None:
         """The first event with content was passed on."""
