@@ -18,6 +18,7 @@ from headrace_api.table import RoutingTable
 from headrace_router.core.table_check import Rejected, Verdict, newer, parse_table
 from headrace_router.core.view import TableView, build_view
 from headrace_router.core.widen import drift, widened
+from headrace_router.pauses import aside
 from headrace_router.tables.folders import watch_folders
 from headrace_router.tables.table_source import Content, Missing, Same, TableSource, Unreadable
 
@@ -139,7 +140,7 @@ class Tables:
             for index, entry in enumerate(self.followed)
             if (table := entry.next or entry.table) is not None
         ]
-        view = await asyncio.to_thread(build_view, applied, self._current(), endpoints=self._endpoints(applied))
+        view = await aside(build_view, applied, self._current(), endpoints=self._endpoints(applied))
         self._install(view)
         self._since = self._since or time.monotonic()
         now = time.time()
@@ -160,7 +161,7 @@ class Tables:
         read = await entry.source.read()
         if not isinstance(read, Content):
             return read
-        table = await asyncio.to_thread(parse_table, read.table)
+        table = await aside(parse_table, read.table)
         return Unreadable(table.reason) if isinstance(table, Rejected) else table
 
     def _judge(self, entry: Followed, result: Missing | Unreadable | Same | RoutingTable) -> RoutingTable | None:

@@ -1,0 +1,54 @@
+"""Collections that would hold up streams wait."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+from headrace_router import pauses
+
+
+@pytest.fixture
+def collections(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    made: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: made.append(1))
+    monkeypatch.setattr(pauses, "LOOK_EVERY", 0.0)
+    return iter([made])
+
+
+@pytest.mark.parametrize(
+    ("after", "idle", "collects"),
+    [
+        pytest.param(pauses.LEAST_S - 1, True, False, id="one was made lately"),
+        pytest.param(pauses.LEAST_S, True, True, id="nothing runs"),
+        pytest.param(pauses.LEAST_S, False, False, id="something runs"),
+        pytest.param(pauses.MOST_S, False, True, id="something runs for ever"),
+    ],
+)
+async def test_full_collections_wait_for_idleness(
+    after: float, idle: bool, collects: bool, collections: Iterator[list[int]]
+) -> None:
+    made, looks, looked = next(collections), 0, asyncio.Event()
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        if looks == 4:
+            looked.set()
+        return 0.0 if looks == 1 else after
+
+    task = asyncio.create_task(pauses.collect_when_idle(lambda: idle, clock))
+    await looked.wait()
+    task.cancel()
+    assert bool(made) is collects
+
+
+async def test_work_aside_is_not_collected_and_collections_go_on_after_it() -> None:
+    assert await pauses.aside(gc.isenabled) is False
+    assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        await pauses.aside(divmod, 1, 0)
+    assert gc.isenabled()
