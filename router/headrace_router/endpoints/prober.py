@@ -13,13 +13,13 @@ from typing import Final
 from headrace_api.table import TableEngine
 from headrace_router.core.selection import Selector
 from headrace_router.upstream.credentials import ca_of
-from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Upstream, UpstreamRequest
+from headrace_router.upstream.port import Address, Cut, Lost, NotSent, UpstreamPool
 
 EVERY: Final = 0.25
 LIMIT: Final = 2.0
 # A single silence may be our own: a busy loop would else find a whole fleet not ready at once.
 _TRIES: Final = 2
-_HEALTH: Final = UpstreamRequest("GET", "/health", [], b"")
+HEALTH: Final = "/health"
 _MANY: Final = 64
 
 Lacking = Callable[[TableEngine], str | None]
@@ -30,7 +30,7 @@ def _nothing(_engine: TableEngine) -> None:
 
 
 async def probe_for_ever(
-    selector: Selector, upstream: Upstream, told: Callable[[], None], lacking: Lacking = _nothing
+    selector: Selector, upstream: UpstreamPool, told: Callable[[], None], lacking: Lacking = _nothing
 ) -> None:
     """Probe until cancelled; ``told`` is called after each change that may free an engine.
 
@@ -53,7 +53,12 @@ async def probe_for_ever(
 
 
 async def _ask(
-    selector: Selector, upstream: Upstream, engine: str, url: str, told: Callable[[], None], lacking: Lacking = _nothing
+    selector: Selector,
+    upstream: UpstreamPool,
+    engine: str,
+    url: str,
+    told: Callable[[], None],
+    lacking: Lacking = _nothing,
 ) -> None:
     known = selector.view.engines.get(engine)
     if known is None:
@@ -63,7 +68,7 @@ async def _ask(
     ready = False
     for _ in range(_TRIES if lacking(known.config) is None else 0):
         try:
-            ready = await _answers(upstream, address)
+            ready = await upstream.fetch(address, HEALTH, LIMIT) < 500
             break
         except TimeoutError:
             continue
@@ -75,15 +80,3 @@ async def _ask(
             break
     selector.set_ready(engine, url, ready)
     told()
-
-
-async def _answers(upstream: Upstream, address: Address) -> bool:
-    async with asyncio.timeout(LIMIT):
-        response = await upstream.send(address, _HEALTH, connect=0.0)
-        try:
-            ready = response.status < 500
-            while await response.read():
-                pass
-        finally:
-            response.abort()
-    return ready

@@ -30,12 +30,14 @@ from headrace_router.core.view import TableView, build_view
 from headrace_router.endpoints.prober import probe_for_ever
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.endpoints.services import Services
-from headrace_router.listener.connection import Listener
 from headrace_router.listener.limits import Limits
-from headrace_router.listener.proxy import Proxy
-from headrace_router.listener.sockets import listening, of_both_families
+from headrace_router.listener.listener import Listener
+from headrace_router.listener.sockets import keep_alive, listening, of_both_families
 from headrace_router.listener.tls import TlsServer
-from headrace_router.proxy.coroutine.waiting import Waiting
+from headrace_router.proxy.memory import BodyMemory
+from headrace_router.proxy.proxy import Proxy
+from headrace_router.proxy.refusals import SHUTTING_DOWN
+from headrace_router.proxy.waiting import Waiting
 from headrace_router.server.access import Access
 from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.admin import Admin
@@ -46,7 +48,7 @@ from headrace_router.telemetry.access_log import STDOUT, AccessLog
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import Calm
 from headrace_router.telemetry.metrics import Metrics
-from headrace_router.upstream.aiohttp_client import AiohttpUpstream
+from headrace_router.upstream.pool import Pool
 from headrace_router.upstream.resolve import Resolver
 
 log = logging.getLogger("headrace.router")
@@ -93,7 +95,9 @@ class Router:
             lacking=self._not_ready,
             renewed=self._renew,
         )
-        self.upstream = AiohttpUpstream(on_connect=self.metrics.connect.observe, trust=self.access.engines.context)
+        resolver = Resolver()
+        self.upstream = Pool(resolver, self.access.engines.context)
+        self.upstream.on_connect = self.metrics.connect.observe
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
         self.access_log = AccessLog(STDOUT, self.metrics.log_dropped) if settings.access_log else None
         self.proxy = Proxy(
@@ -101,12 +105,12 @@ class Router:
             self.upstream,
             self.waiting,
             self.ledger,
-            log_access=self.access_log.write if self.access_log is not None else None,
+            BodyMemory(settings.limits.body_memory),
+            access_log=self.access_log,
             keys=self.access.keys,
             credentials=self.access.engines,
         )
         self.around = surroundings(settings.tables, chance.random)
-        resolver = Resolver()
         self.services = Services(
             self.selector, self.around.api, chance=chance.random, changed=self.waiting.wake, resolver=resolver
         )
@@ -134,7 +138,7 @@ class Router:
             draining=lambda: self.proxy.draining,
             access=self.access.detail,
         )
-        self._listener = Listener(self.proxy.handle)
+        self._listener = Listener(self.proxy, settings.limits)
         self._server: asyncio.Server | TlsServer | None = None
         self._beside: list[web.AppRunner] = []
         self._warned: set[str] = set()
@@ -181,6 +185,7 @@ class Router:
             # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
             raise EnvironmentFailed(f"can't listen on {at[0]}:{at[1]}: {why}") from error
+        keep_alive(self._server.sockets)
         self.address = _url(self._server.sockets[0].getsockname(), "https" if self.access.tls is not None else "http")
         helpers = {
             "tables": self.tables.follow,
@@ -199,6 +204,7 @@ class Router:
         """End: lame duck, listener closed, grace, error events, everything closed. ``hurry`` cuts the waiting short."""
         hurry = hurry or asyncio.Event()
         self.proxy.draining = True
+        self._listener.drain()
         await _until(hurry.wait(), self.settings.drain_delay if drain_delay is None else drain_delay)
         if self._server is not None:
             self._server.close()
@@ -206,6 +212,7 @@ class Router:
             await self.access.tls.handshakes.close()
         self._listener.close_idle()
         await self._graced(hurry)
+        self._listener.end_all(SHUTTING_DOWN)
         self.proxy.end_all()
         await _until(self.proxy.ended(), LAST_WORDS)
         for task in self._helpers:
@@ -253,7 +260,7 @@ class Router:
         end = loop.time() + self.settings.grace
         hurried = asyncio.create_task(hurry.wait())
         while not hurry.is_set() and (left := end - loop.time()) > 0:
-            ended = asyncio.create_task(self.proxy.ended())
+            ended = asyncio.create_task(self._listener.ended())
             await asyncio.wait({ended, hurried}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             ended.cancel()
             if await self._quiet():
@@ -263,10 +270,10 @@ class Router:
     async def _quiet(self) -> bool:
         """Whether no request runs after a moment for last bytes, and for connections that were just made."""
         for _ in range(int(LAST_WORDS / 0.01)):
-            if self.proxy.running or not self._listener.connections:
+            if self._listener.busy or not self._listener.connections:
                 break
             await asyncio.sleep(0.01)
-        return not self.proxy.running
+        return not self._listener.busy
 
 
 async def serve(settings: Settings, say: Callable[[str], None]) -> int:

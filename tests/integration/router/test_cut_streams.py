@@ -216,8 +216,8 @@ async def test_a_client_that_leaves_while_its_body_comes_reaches_no_engine(tmp_p
     ):
         async with RawClient(router.address) as client:
             await client.send(post(ASK)[:-3])
-            await until(lambda: router.proxy.running)
-        await until(lambda: not router.proxy.running)
+            await until(lambda: router._listener.busy)
+        await until(lambda: not router._listener.connections)
         assert engine.requests == []
         assert in_flight(router) == 0
 

@@ -173,7 +173,7 @@ async def test_streams_survive_reloads_and_what_left_is_left_alone(tmp_path: Pat
             await apply(2, without_b)
             a_in_flight = router.selector.view.engines["inference/a"].state.in_flight
             assert a_in_flight == on_a
-            assert "inference/b" not in router.upstream._sessions
+            assert "inference/b" not in router.upstream._of_engine
             await b.until(lambda: b.open_connections == on_b)  # idle ones are closed, streams go on
             for _ in range(8):
                 assert (await ask(router.address, post(ASK))).status == 200
@@ -184,7 +184,7 @@ async def test_streams_survive_reloads_and_what_left_is_left_alone(tmp_path: Pat
             release.set()
             answers_ = await asyncio.gather(*streaming)
             assert all(answer.complete and answer.body == EVENT for answer in answers_)
-            assert "inference/b" not in router.upstream._sessions
+            assert "inference/b" not in router.upstream._of_engine
             await until(lambda: len(asyncio.all_tasks()) <= tasks + 12)
             assert in_flight(router) == 0
 

@@ -20,7 +20,7 @@ from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import LINES, Calm
 from headrace_router.telemetry.metrics import KEEP_S, Metrics
 from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
-from headrace_router.upstream.port import Address, NotSent, UpstreamRequest, UpstreamResponse
+from headrace_router.upstream.port import Address, NotSent
 from support.router_table import EngineAt, routing_table
 
 
@@ -140,14 +140,14 @@ def test_ratios_of_models_that_left_are_forgotten() -> None:
     assert len(ledger._learned) == 1
 
 
-class Upstream:
+class Engines:
     """Answers probes as told, one after the other."""
 
     def __init__(self, *results: Exception) -> None:
         self.results = list(results)
         self.asked: list[Address] = []
 
-    async def send(self, address: Address, request: UpstreamRequest, *, connect: float) -> UpstreamResponse:
+    async def fetch(self, address: Address, target: str, timeout: float) -> int:  # noqa: ASYNC109
         self.asked.append(address)
         raise self.results.pop(0)
 
@@ -157,8 +157,15 @@ async def probed(*results: Exception) -> tuple[list[Address], bool]:
     tls = TableTls(server_name="use1-a.gpu.example")
     table = msgspec.structs.replace(table, engines=(msgspec.structs.replace(table.engines[0], tls=tls),))
     selector = Selector(build_view([table]), rng=lambda: 0.5)
-    upstream = Upstream(*results)
-    await prober._ask(selector, upstream, "inference/a", "https://127.0.0.1:9", lambda: None)  # type: ignore[arg-type]
+    upstream = Engines(*results)
+    await prober._ask(
+        selector,
+        upstream,  # type: ignore[arg-type]
+        "inference/a",
+        "https://127.0.0.1:9",
+        lambda: None,
+        lambda _: None,
+    )
     (endpoint,) = selector.view.engines["inference/a"].endpoints
     return upstream.asked, endpoint.ready
 
