@@ -86,7 +86,7 @@ class FakePool:
         self.legs: list[FakeLeg] = []
         self.renewed: list[str] = []
 
-    def send(self, address: Address, outgoing: Outgoing, sink: Sink, *, connect: float) -> FakeLeg:  # noqa: ARG002
+    def send(self, address: Address, outgoing: Outgoing, sink: Sink, *, connect: float) -> FakeLeg:
         leg = FakeLeg(address, outgoing, sink)
         self.legs.append(leg)
         return leg
@@ -127,7 +127,7 @@ class FakeTransport:
     def get_write_buffer_size(self) -> int:
         return self.unsent
 
-    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
         return default
 
 
