@@ -47,7 +47,8 @@ class _Sizes(dict[bytes, int]):
         return size
 
 
-_size_of: Final = _Sizes().__getitem__
+_SIZES: Final = _Sizes()
+_size_of: Final = _SIZES.__getitem__
 
 
 class ChunkedReader:

@@ -116,20 +116,16 @@ class _RequestLines(dict[bytes, tuple[str, str, int]]):
     """Request lines seen before -> method, target, minor version. None with a query is kept: it may hold a key."""
 
     def __missing__(self, raw: bytes) -> tuple[str, str, int]:
-        parts = raw.split(b" ")
-        if len(parts) != 3:
-            if len(raw) > MAX_LINE:
-                raise _target_too_long()
-            raise _Refused("the request line is method, target and version with one space between them")
-        method, target, version = parts
+        method, _, rest = raw.partition(b" ")
         if not _METHOD.fullmatch(method):
-            raise _Refused("the method is no token of up to 32 characters")
-        if len(target) > MAX_LINE:
+            raise _Refused("the request line begins with a method, a token of up to 32 characters")
+        target, _, version = rest.rpartition(b" ")
+        if len(target or rest) > MAX_LINE:
             raise _target_too_long()
         if version not in (b"HTTP/1.1", b"HTTP/1.0"):
             if _VERSION.fullmatch(version):
                 raise _Refused("only HTTP/1.1 and HTTP/1.0 are spoken here", 505, "version_not_supported")
-            raise _Refused("the request line ends with HTTP/1.1 or HTTP/1.0")
+            raise _Refused("the request line is method, target and HTTP/1.1 with one space between them")
         if not _TARGET.fullmatch(target):
             raise _Refused("the request target is no path or http URI of visible ASCII characters")
         found = (method.decode("ascii"), target.decode("ascii"), 1 if version == b"HTTP/1.1" else 0)
@@ -140,7 +136,8 @@ class _RequestLines(dict[bytes, tuple[str, str, int]]):
         return found
 
 
-_known_request_line: Final = _RequestLines().__getitem__
+_KNOWN: Final = _RequestLines()
+_known_request_line: Final = _KNOWN.__getitem__
 _known_line: Final = FROM_CLIENTS.__getitem__
 
 

@@ -86,7 +86,7 @@ class _StatusLines(dict[bytes, tuple[int, bytes, int]]):
         minor, status, reason = _VERSIONS.get(raw[:9]), raw[9:12], raw[12:]
         if minor is None:
             raise BrokenHead("the status line begins with no version that is spoken here")
-        if not (status.isdigit() and b"100" <= status <= b"599"):
+        if not (len(status) == 3 and status.isdigit() and b"100" <= status <= b"599"):
             raise BrokenHead("the status is no number from 100 to 599")
         # The space before an empty reason is often left out.
         if reason[:1] not in (b"", b" ") or len(reason.translate(None, _CONTROL)) != len(reason):
@@ -99,7 +99,8 @@ class _StatusLines(dict[bytes, tuple[int, bytes, int]]):
         return found
 
 
-_known_status_line: Final = _StatusLines().__getitem__
+_KNOWN: Final = _StatusLines()
+_known_status_line: Final = _KNOWN.__getitem__
 _known_line: Final = FROM_ENGINES.__getitem__
 
 
@@ -110,7 +111,7 @@ def parse_response_head(head: bytes, *, bodiless_request: bool) -> ResponseHead:
         BrokenHead: see there.
     """
     parts = head.split(b"\r\n")
-    if parts[-1] or parts[-2] or len(head) > MAX_HEAD or len(parts) > MAX_LINES + 3:
+    if not 3 <= len(parts) <= MAX_LINES + 3 or parts[-1] or parts[-2] or len(head) > MAX_HEAD:
         raise BrokenHead(f"the head has no end, or more than {MAX_HEAD} bytes or {MAX_LINES} header lines")
     status, reason, minor = _known_status_line(parts[0])
     try:
