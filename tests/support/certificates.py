@@ -1,11 +1,13 @@
-"""Certificate authorities and certificates for tests, made by the openssl program."""
+"""Certificate authorities and certificates for tests, and folders as the kubelet mounts them."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+
+import trustme
 
 
 @dataclass(frozen=True)
@@ -25,30 +27,19 @@ class Issued:
 
 
 class Authority:
-    """Signs certificates. folder: where its files are."""
+    """Signs certificates; its own is ``cert``, PEM."""
 
-    def __init__(self, folder: Path, name: str = "test authority") -> None:
-        self._folder = folder
-        folder.mkdir(parents=True, exist_ok=True)
-        self._count = 0
-        _new_key(folder / "ca.key")
-        _openssl("req", "-x509", "-new", "-key", folder / "ca.key", "-subj", f"/CN={name}", "-days", "30",
-                 "-addext", "keyUsage=critical,keyCertSign,cRLSign", "-out", folder / "ca.crt")  # fmt: skip
-        self.path = folder / "ca.crt"
-        self.cert = self.path.read_bytes()
+    def __init__(self) -> None:
+        self._ca = trustme.CA()
+        self.cert = self._ca.cert_pem.bytes()
 
     def issue(self, *names: str, days: int = 30) -> Issued:
-        """A certificate for DNS names and IP addresses; the first is its common name. days: negative, it has expired."""
-        self._count += 1
-        stem = self._folder / f"issued-{self._count}"
-        key, request, cert, extensions = (stem.with_suffix(suffix) for suffix in (".key", ".csr", ".crt", ".ext"))
-        stated = ",".join(f"IP:{name}" if name[0].isdigit() else f"DNS:{name}" for name in names)
-        extensions.write_text(f"subjectAltName={stated}\n")
-        _new_key(key)
-        _openssl("req", "-new", "-key", key, "-subj", f"/CN={names[0]}", "-out", request)
-        _openssl("x509", "-req", "-in", request, "-CA", self.path, "-CAkey", self._folder / "ca.key", "-CAcreateserial",
-                 "-days", str(days), "-extfile", extensions, "-out", cert)  # fmt: skip
-        return Issued(cert.read_bytes(), key.read_bytes())
+        """A certificate for DNS names and IP addresses. days: negative, it has expired so long ago."""
+        now = datetime.now(UTC)
+        end = now + timedelta(days=days)
+        issued = self._ca.issue_cert(*names, not_before=min(now, end) - timedelta(days=1), not_after=end)
+        chain = b"".join(each.bytes() for each in issued.cert_chain_pems)
+        return Issued(chain, issued.private_key_pem.bytes())
 
 
 class MountedSecret:
@@ -75,12 +66,3 @@ class MountedSecret:
         for link in self.folder.iterdir():
             if link.is_symlink() and not link.name.startswith("..") and link.name not in files:
                 link.unlink()
-
-
-def _new_key(path: Path) -> None:
-    _openssl("ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", path)
-
-
-def _openssl(*arguments: str | Path) -> None:
-    done = subprocess.run(["openssl", *map(str, arguments)], capture_output=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr.decode()
