@@ -153,6 +153,9 @@ async def connect(
     Raises:
         NotSent: see there.
     """
+    shown = server_name or to.host
+    if context is not None:
+        _check_name(context, shown)
     try:
         addresses = await names.addresses(to.host)
     except (NotFound, Unresolved) as error:
@@ -169,7 +172,7 @@ async def connect(
                 lambda: make(raw),
                 sock=raw,
                 ssl=context,
-                server_hostname=server_name or to.host,
+                server_hostname=shown,
                 ssl_shutdown_timeout=_TLS_GOODBYE,
             )
     except (OSError, RuntimeError, ValueError) as error:
@@ -178,6 +181,14 @@ async def connect(
             names.doubt(to.host)
         raise NotSent(str(error) or type(error).__name__, own=own) from error
     return made
+
+
+def _check_name(context: ssl.SSLContext, shown: str) -> None:
+    """Before there is a socket: a loop that finds out in the handshake forgets to close it."""
+    try:
+        context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=shown)
+    except (ValueError, TypeError) as error:
+        raise NotSent(f"{shown!r:.120} is no name that a certificate can have") from error
 
 
 def _is_address(host: str) -> bool:
