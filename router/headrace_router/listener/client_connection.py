@@ -1,26 +1,32 @@
-"""One client connection: strict heads, bodies within bounds, one request after the other, and the client's leaving.
+"""One client connection: one request after the other, and the client's leaving.
 
-On the request path, the hot one: no task, no future and no timer a request. Reading is never paused while a request
-runs, or the client's leaving would go unseen; it reaches the exchange in the same loop turn, end of input after the
-request counting as leaving. What is ambiguous is refused in one write and the connection closed, so that no second
-reading of its bytes reaches an engine. Must not decide anything about routing.
+On the request path. Reading is never paused while a request runs, or the client's leaving would go unseen; it reaches
+the exchange in the same loop turn, end of input after the request counting as leaving. After a refusal that didn't wait
+for all of a message the connection reads on for a while, so that the client gets to see it. Must not decide anything
+about routing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from time import monotonic
 from typing import TYPE_CHECKING, Final, cast
 
-from headrace_router.http1.chunked import BrokenChunks
-from headrace_router.http1.request_head import BadHead, RequestHead, find_end, parse_request_head
-from headrace_router.listener.aiohttp_side import Taking
+from headrace_router.listener.reading import (
+    BODY,
+    CLOSED,
+    CLOSING,
+    HEAD,
+    HEAD_TIMEOUT,
+    LINGERING,
+    RUNNING,
+    TAKING,
+    Reading,
+)
 from headrace_router.listener.sockets import unread
 from headrace_router.proxy import refusals
 from headrace_router.proxy.answer import Answer
-from headrace_router.proxy.intake import too_large
 from headrace_router.proxy.refusals import Refusal
 
 if TYPE_CHECKING:
@@ -29,81 +35,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.router")
 
-CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Seconds that a client may take for the last bytes of an answer after which its connection closes.
 FLUSHING: Final = 60.0
 # The same for a client that is turned away because there are too many.
 TURNED_AWAY: Final = 1.0
 
-# What a connection is doing.
-HEAD: Final = 0  # waits for a head, or has a part of one
-BODY: Final = 1  # collects the body of a hot request
-TAKING: Final = 2  # the aiohttp side takes a message in
-RUNNING: Final = 3  # an exchange runs
-LINGERING: Final = 4  # answered for the last time; reads on so that the client sees it
-CLOSING: Final = 5  # the last bytes leave
-CLOSED: Final = 6
-
-HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
-HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is larger than allowed", final=True)
-NO_HEAD: Final = Refusal(400, "bad_request", "the request could not be parsed as HTTP/1.1", final=True)
 TOO_MANY_CONNECTIONS: Final = Refusal(
     503, "too_many_connections", "this router has as many connections as it may have", retry_after=1.0
 )
 
-_BARE_LF: Final = re.compile(rb"(?<!\r)\n")
-_NO_METHOD: Final = re.compile(rb"[^!#$%&'*+.^_`|~0-9A-Za-z\r-]")
 
-
-class ClientConnection(asyncio.Protocol):
+class ClientConnection(Reading):
     """See the module. Made by the Listener for each connection; it is the ``Client`` of its exchanges."""
 
-    __slots__ = (
-        "_body",
-        "_exchange",
-        "_head",
-        "_last",
-        "_limit",
-        "_listener",
-        "_missing",
-        "_pending",
-        "_scanned",
-        "_state",
-        "_taken",
-        "_taking",
-        "_unsure",
-        "answer",
-        "began",
-        "deadline",
-        "peer",
-        "served",
-        "touched",
-        "transport",
-        "writing_paused",
-    )
-
-    answer: Answer
-    transport: asyncio.Transport
+    __slots__ = ("_exchange", "peer", "writing_paused")
 
     def __init__(self, listener: Listener) -> None:
-        self._listener = listener
-        self._state = HEAD
-        self._pending: bytearray | None = None
-        self._scanned = 0
-        self._head: RequestHead | None = None
-        self._body: list[bytes] | None = None
-        self._missing = 0  # bytes of a body by Content-Length
-        self._limit = 0  # bytes that the body may have
-        self._taken = 0  # bytes of it that count in the proxy's memory
-        self._taking: Taking | None = None
+        super().__init__(listener)
         self._exchange: Exchange | None = None
-        self._last = False  # closes after this request
-        self._unsure = False  # there is or was input that no one reads
         self.peer: str | None = None
-        self.began = 0.0
-        self.served = 0
-        self.deadline = 0.0
-        self.touched = False
         self.writing_paused = False
 
     # The transport's side
@@ -142,22 +92,6 @@ class ClientConnection(asyncio.Protocol):
         self.writing_paused = False
         if self._exchange is not None:
             self._exchange.client_resumed()
-
-    def data_received(self, data: bytes) -> None:
-        """See asyncio.Protocol."""
-        state = self._state
-        if state == HEAD:
-            if self._pending is None:
-                self._read(data)
-            else:
-                self._pending += data
-                self._read_pending()
-        elif state == BODY:
-            self._more_body(data)
-        elif state == RUNNING:
-            self._pipeline(data)
-        elif state == TAKING:
-            self._take(data)
 
     # The exchange's side
 
@@ -208,11 +142,6 @@ class ClientConnection(asyncio.Protocol):
         """Close at once."""
         self.transport.abort()
 
-    def rearm(self, now: float) -> None:
-        """Bytes of a body have come."""
-        if self._state in (BODY, TAKING):
-            self.deadline = now + self._listener.limits.body_idle
-
     def expired(self) -> None:
         """The deadline has passed."""
         self.deadline = 0.0
@@ -226,182 +155,6 @@ class ClientConnection(asyncio.Protocol):
             self._refuse(refusals.BODY_TIMEOUT, whole=False)
         elif state in (LINGERING, CLOSING):
             self.transport.abort()
-
-    # Heads
-
-    def _read(self, data: bytes) -> None:
-        """Messages out of ``data`` until one runs or more must come."""
-        while data:
-            end = find_end(data, 0)
-            if end < 0:
-                self._keep(data)
-                return
-            data = self._message(data, end)
-
-    def _resume(self) -> None:
-        """Read on with what came behind the last request."""
-        pending = self._pending
-        if self._state == HEAD and pending is not None:
-            self._pending = None
-            self._read(bytes(pending))
-
-    def _read_pending(self) -> None:
-        pending = self._pending
-        assert pending is not None
-        if find_end(pending, self._scanned) < 0:
-            self._look_at_part(pending)
-        else:
-            self._pending = None
-            self._read(bytes(pending))
-
-    def _keep(self, data: bytes) -> None:
-        """Keep the beginning of a head."""
-        if data == b"\r\n":
-            # Some clients send one behind a body (RFC 9112 2.2).
-            return
-        self._pending = bytearray(data)
-        self._scanned = 0
-        until = self._now() + self._listener.limits.head_seconds
-        self.deadline = until if self.served else min(until, self.deadline)
-        self._look_at_part(self._pending)
-
-    def _look_at_part(self, pending: bytearray) -> None:
-        """What can't become a head is refused at once: a bare LF, another protocol, too many bytes."""
-        if _NO_METHOD.match(pending) or _BARE_LF.search(pending, self._scanned):
-            self._refuse_head(NO_HEAD)
-        elif len(pending) > self._listener.limits.head_bytes:
-            self._refuse_head(HEAD_TOO_LARGE)
-        else:
-            self._scanned = max(0, len(pending) - 3)
-
-    def _message(self, data: bytes, end: int) -> bytes:
-        """Begin with the message whose head ends at ``end``; returns what is to be read next."""
-        limits = self._listener.limits
-        head = parse_request_head(data[:end])
-        if type(head) is BadHead:
-            self._refuse_head(refusals.of_bad_head(head))
-            return b""
-        assert isinstance(head, RequestHead)
-        if end > limits.head_bytes or len(head.lines) > limits.head_lines:
-            self._refuse_head(HEAD_TOO_LARGE)
-            return b""
-        proxy = self._listener.proxy
-        self.served += 1
-        self.began = monotonic()
-        self._head = head
-        self.answer = Answer(
-            self.transport,
-            old=head.minor == 0,
-            keep_alive=head.keep_alive and not self._last and not proxy.draining,
-            bodiless=head.method == "HEAD",
-        )
-        limit = proxy.body_limit(head)
-        length = head.length or 0
-        have = len(data) - end
-        if isinstance(limit, Refusal):
-            whole = not head.chunked and have >= length and not head.expects
-            return data[end + length :] if self._refuse(limit, whole=whole) else b""
-        self._limit = limit
-        if (
-            head.length is None
-            or head.expects
-            or head.upgrade
-            or head.minor == 0
-            or head.method != "POST"
-            or not self._listener.hot
-        ):
-            self._take_by_aiohttp(head, data, end)
-            return b""
-        if have < length:
-            self._body = []
-            self._missing = length
-            self._state = BODY
-            self.rearm(self._now())
-            self._more_body(data[end:])
-            return b""
-        if not self._hold(length):
-            return data[end + length :] if self._refuse(refusals.TOO_MUCH, whole=True) else b""
-        return self._run(data[end : end + length], data[end + length :] if have > length else b"")
-
-    # Bodies
-
-    def _hold(self, size: int) -> bool:
-        """Count bytes of a body in the memory of all."""
-        if self._listener.proxy.memory.take(size):
-            self._taken += size
-            return True
-        return False
-
-    def _more_body(self, data: bytes) -> None:
-        body = self._body
-        assert body is not None
-        self.touched = True
-        rest = b""
-        if len(data) >= self._missing:
-            data, rest = data[: self._missing], data[self._missing :]
-        if not self._hold(len(data)):
-            self._refuse(refusals.TOO_MUCH, whole=False)
-            return
-        if data:
-            body.append(data)
-        self._missing -= len(data)
-        if self._missing:
-            return
-        self._body = None
-        self._read(self._run(b"".join(body), rest))
-
-    def _take_by_aiohttp(self, head: RequestHead, data: bytes, end: int) -> None:
-        """Everything that isn't hot: aiohttp's handler gets this one message and gives back its body."""
-        self._state = TAKING
-        self.rearm(self._now())
-        self._missing = head.length or 0
-        self._taking = taking = self._listener.side.open(self, head, data[:end])
-        self._take(data[end:])
-        if head.expects and self._state == TAKING and not taking.whole:
-            self.transport.write(CONTINUE)
-
-    def _take(self, data: bytes) -> None:
-        """Bytes of the message that aiohttp takes in; what is behind its end waits."""
-        taking = self._taking
-        assert taking is not None
-        self.touched = True
-        if taking.whole:
-            self._pipeline(data)
-            return
-        raw, size, whole, rest = data, len(data), False, b""
-        if taking.chunks is not None:
-            try:
-                raw, payload = taking.chunks.feed(data)
-            except BrokenChunks:
-                self._refuse(refusals.BAD_FRAMING, whole=False)
-                return
-            size, whole, rest = len(payload), taking.chunks.ended, taking.chunks.rest
-        else:
-            raw, rest = data[: self._missing], data[self._missing :]
-            size = len(raw)
-            self._missing -= size
-            whole = not self._missing
-        if self._taken + size > self._limit:
-            self._refuse(too_large(self._limit), whole=False)
-        elif not self._hold(size):
-            self._refuse(refusals.TOO_MUCH, whole=False)
-        else:
-            taking.feed(raw, whole=whole)
-            if rest:
-                self._pipeline(rest)
-
-    def taken_in(self, body: bytes) -> None:
-        """The aiohttp side has the whole body."""
-        self._taking = None
-        if self._state == TAKING:
-            self._run(body, b"")
-            self._resume()
-
-    def not_taken_in(self) -> None:
-        """The aiohttp side would not have the message."""
-        self._taking = None
-        if self._state == TAKING:
-            self._refuse(refusals.BAD_FRAMING, whole=False)
 
     # Requests
 
@@ -469,13 +222,6 @@ class ClientConnection(asyncio.Protocol):
 
     # Refusals
 
-    def _refuse_head(self, refusal: Refusal) -> None:
-        """A head that is none: nobody can tell where the next message begins."""
-        self._head = None
-        self.began = monotonic()
-        self.answer = Answer(self.transport, old=False, keep_alive=False, bodiless=False)
-        self._refuse(refusal, whole=False)
-
     def _refuse(self, refusal: Refusal, *, whole: bool) -> bool:
         """Answer instead of serving; whether another request may follow. ``whole``: all its bytes have come."""
         head, self._head = self._head, None
@@ -506,6 +252,3 @@ class ClientConnection(asyncio.Protocol):
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.client_gone()
-
-    def _now(self) -> float:
-        return self._listener.loop.time()

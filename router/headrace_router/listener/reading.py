@@ -1,0 +1,303 @@
+"""What a client sends, taken apart: strict heads, bodies within bounds, one message after the other.
+
+On the request path, the hot one: no task, no future and no timer a request. What is ambiguous is refused and the
+connection closed, so that no second reading of its bytes reaches an engine. Must not decide anything about routing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from time import monotonic
+from typing import TYPE_CHECKING, Final
+
+from headrace_router.http1.chunked import BrokenChunks
+from headrace_router.http1.request_head import BadHead, RequestHead, find_end, parse_request_head, refuse_early
+from headrace_router.listener.aiohttp_side import Taking
+from headrace_router.proxy import refusals
+from headrace_router.proxy.answer import Answer
+from headrace_router.proxy.intake import too_large
+from headrace_router.proxy.refusals import Refusal
+
+if TYPE_CHECKING:
+    from headrace_router.listener.listener import Listener
+
+CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+# What a connection is doing.
+HEAD: Final = 0  # waits for a head, or has a part of one
+BODY: Final = 1  # collects the body of a hot request
+TAKING: Final = 2  # the aiohttp side takes a message in
+RUNNING: Final = 3  # an exchange runs
+LINGERING: Final = 4  # answered for the last time; reads on so that the client sees it
+CLOSING: Final = 5  # the last bytes leave
+CLOSED: Final = 6
+
+HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is larger than allowed", final=True)
+HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
+
+
+class Reading(asyncio.Protocol):
+    """The reading side of a connection; what becomes of a message is its subclass's."""
+
+    __slots__ = (
+        "_body",
+        "_head",
+        "_last",
+        "_limit",
+        "_listener",
+        "_missing",
+        "_pending",
+        "_scanned",
+        "_state",
+        "_taken",
+        "_taking",
+        "_unsure",
+        "answer",
+        "began",
+        "deadline",
+        "served",
+        "touched",
+        "transport",
+    )
+
+    answer: Answer
+    transport: asyncio.Transport
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._state = HEAD
+        self._pending: bytearray | None = None
+        self._scanned = 0
+        self._head: RequestHead | None = None
+        self._body: list[bytes] | None = None
+        self._missing = 0  # bytes of a body by Content-Length
+        self._limit = 0  # bytes that the body may have
+        self._taken = 0  # bytes of it that count in the proxy's memory
+        self._taking: Taking | None = None
+        self._last = False  # closes after this request
+        self._unsure = False  # there is or was input that no one reads
+        self.began = 0.0
+        self.served = 0
+        self.deadline = 0.0
+        self.touched = False
+
+    @abstractmethod
+    def _run(self, body: bytes, rest: bytes) -> bytes:
+        """Hand the request over; returns what is to be read next, ``rest`` or nothing."""
+
+    @abstractmethod
+    def _refuse(self, refusal: Refusal, *, whole: bool) -> bool:
+        """Answer instead of serving; whether another request may follow. ``whole``: all its bytes have come."""
+
+    @abstractmethod
+    def _pipeline(self, data: bytes) -> None:
+        """Keep what comes behind a request."""
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio.Protocol."""
+        state = self._state
+        if state == HEAD:
+            if self._pending is None:
+                self._read(data)
+            else:
+                self._pending += data
+                self._read_pending()
+        elif state == BODY:
+            self._more_body(data)
+        elif state == RUNNING:
+            self._pipeline(data)
+        elif state == TAKING:
+            self._take(data)
+
+    def rearm(self, now: float) -> None:
+        """Bytes of a body have come."""
+        if self._state in (BODY, TAKING):
+            self.deadline = now + self._listener.limits.body_idle
+
+    # Heads
+
+    def _read(self, data: bytes) -> None:
+        """Messages out of ``data`` until one runs or more must come."""
+        while data:
+            end = find_end(data, 0)
+            if end < 0:
+                self._keep(data)
+                return
+            data = self._message(data, end)
+
+    def _resume(self) -> None:
+        """Read on with what came behind the last request."""
+        pending = self._pending
+        if self._state == HEAD and pending is not None:
+            self._pending = None
+            self._read(bytes(pending))
+
+    def _read_pending(self) -> None:
+        pending = self._pending
+        assert pending is not None
+        if find_end(pending, self._scanned) < 0:
+            self._look_at_part(pending)
+        else:
+            self._pending = None
+            self._read(bytes(pending))
+
+    def _keep(self, data: bytes) -> None:
+        """Keep the beginning of a head."""
+        if data == b"\r\n":
+            # Some clients send one behind a body (RFC 9112 2.2).
+            return
+        self._pending = bytearray(data)
+        self._scanned = 0
+        until = self._now() + self._listener.limits.head_seconds
+        self.deadline = until if self.served else min(until, self.deadline)
+        self._look_at_part(self._pending)
+
+    def _look_at_part(self, pending: bytearray) -> None:
+        """What can't become a head is refused at once."""
+        bad = refuse_early(pending, self._scanned)
+        if bad is not None:
+            self._refuse_head(refusals.of_bad_head(bad))
+        elif len(pending) > self._listener.limits.head_bytes:
+            self._refuse_head(HEAD_TOO_LARGE)
+        else:
+            self._scanned = max(0, len(pending) - 3)
+
+    def _message(self, data: bytes, end: int) -> bytes:
+        """Begin with the message whose head ends at ``end``; returns what is to be read next."""
+        limits = self._listener.limits
+        head = parse_request_head(data[:end])
+        if type(head) is BadHead:
+            self._refuse_head(refusals.of_bad_head(head))
+            return b""
+        assert isinstance(head, RequestHead)
+        if end > limits.head_bytes or len(head.lines) > limits.head_lines:
+            self._refuse_head(HEAD_TOO_LARGE)
+            return b""
+        proxy = self._listener.proxy
+        self.served += 1
+        self.began = monotonic()
+        self._head = head
+        self.answer = Answer(
+            self.transport,
+            old=head.minor == 0,
+            keep_alive=head.keep_alive and not self._last and not proxy.draining,
+            bodiless=head.method == "HEAD",
+        )
+        limit = proxy.body_limit(head)
+        length = head.length or 0
+        have = len(data) - end
+        if isinstance(limit, Refusal):
+            whole = not head.chunked and have >= length and not head.expects
+            return data[end + length :] if self._refuse(limit, whole=whole) else b""
+        self._limit = limit
+        if (
+            head.length is None
+            or head.expects
+            or head.upgrade
+            or head.minor == 0
+            or head.method != "POST"
+            or not self._listener.hot
+        ):
+            self._take_by_aiohttp(head, data, end)
+            return b""
+        if have < length:
+            self._body = []
+            self._missing = length
+            self._state = BODY
+            self.rearm(self._now())
+            self._more_body(data[end:])
+            return b""
+        if not self._hold(length):
+            return data[end + length :] if self._refuse(refusals.TOO_MUCH, whole=True) else b""
+        return self._run(data[end : end + length], data[end + length :] if have > length else b"")
+
+    # Bodies
+
+    def _hold(self, size: int) -> bool:
+        """Count bytes of a body in the memory of all."""
+        if self._listener.proxy.memory.take(size):
+            self._taken += size
+            return True
+        return False
+
+    def _more_body(self, data: bytes) -> None:
+        body = self._body
+        assert body is not None
+        self.touched = True
+        rest = b""
+        if len(data) >= self._missing:
+            data, rest = data[: self._missing], data[self._missing :]
+        if not self._hold(len(data)):
+            self._refuse(refusals.TOO_MUCH, whole=False)
+            return
+        if data:
+            body.append(data)
+        self._missing -= len(data)
+        if self._missing:
+            return
+        self._body = None
+        self._read(self._run(b"".join(body), rest))
+
+    def _take_by_aiohttp(self, head: RequestHead, data: bytes, end: int) -> None:
+        """Everything that isn't hot: aiohttp's handler gets this one message and gives back its body."""
+        self._state = TAKING
+        self.rearm(self._now())
+        self._missing = head.length or 0
+        self._taking = taking = self._listener.side.open(self, head, data[:end])
+        self._take(data[end:])
+        if head.expects and self._state == TAKING and not taking.whole:
+            self.transport.write(CONTINUE)
+
+    def _take(self, data: bytes) -> None:
+        """Bytes of the message that aiohttp takes in; what is behind its end waits."""
+        taking = self._taking
+        assert taking is not None
+        self.touched = True
+        if taking.whole:
+            self._pipeline(data)
+            return
+        raw, size, whole, rest = data, len(data), False, b""
+        if taking.chunks is not None:
+            try:
+                raw, payload = taking.chunks.feed(data)
+            except BrokenChunks:
+                self._refuse(refusals.BAD_FRAMING, whole=False)
+                return
+            size, whole, rest = len(payload), taking.chunks.ended, taking.chunks.rest
+        else:
+            raw, rest = data[: self._missing], data[self._missing :]
+            size = len(raw)
+            self._missing -= size
+            whole = not self._missing
+        if self._taken + size > self._limit:
+            self._refuse(too_large(self._limit), whole=False)
+        elif not self._hold(size):
+            self._refuse(refusals.TOO_MUCH, whole=False)
+        else:
+            taking.feed(raw, whole=whole)
+            if rest:
+                self._pipeline(rest)
+
+    def taken_in(self, body: bytes) -> None:
+        """The aiohttp side has the whole body."""
+        self._taking = None
+        if self._state == TAKING:
+            self._run(body, b"")
+            self._resume()
+
+    def not_taken_in(self) -> None:
+        """The aiohttp side would not have the message."""
+        self._taking = None
+        if self._state == TAKING:
+            self._refuse(refusals.BAD_FRAMING, whole=False)
+
+    def _refuse_head(self, refusal: Refusal) -> None:
+        """A head that is none: nobody can tell where the next message begins."""
+        self._head = None
+        self.began = monotonic()
+        self.answer = Answer(self.transport, old=False, keep_alive=False, bodiless=False)
+        self._refuse(refusal, whole=False)
+
+    def _now(self) -> float:
+        return self._listener.loop.time()
