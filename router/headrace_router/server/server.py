@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import random
@@ -24,6 +23,7 @@ from typing import Final
 from aiohttp import web
 
 from headrace_api.commands import EnvironmentFailed
+from headrace_router import pauses
 from headrace_router.background import for_ever
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import TableView, build_view
@@ -168,6 +168,7 @@ class Router:
         Raises:
             EnvironmentFailed: an address can't be listened on.
         """
+        loop = asyncio.get_running_loop()
         await self.access.start()
         await self.tables.check()
         at = self.settings.admin
@@ -195,6 +196,7 @@ class Router:
             "names": self.services.run,
             "round trips": self.round_trips.run,
             "keys and certificates": self.access.follow,
+            "garbage": lambda: pauses.collect_when_idle(lambda: not self.proxy.running, loop.time),
         }
         for number, lease in enumerate(self.around.leases):
             helpers[f"heartbeat {number}"] = lease.follow
@@ -292,8 +294,7 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> int:
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.add_signal_handler(signal.SIGINT, interrupt)
     _raise_file_limit()
-    # What was imported lives as long as the process: no full collection, which holds every stream, need look at it.
-    gc.freeze()
+    pauses.settle()
     router = Router(settings)
     await router.start()
     apart = f", metrics {router.metrics_address}" if router.metrics_address else ""
