@@ -16,8 +16,6 @@ from headrace_router.endpoints import dns as dns_services
 from headrace_router.endpoints.dns import DnsServices
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.upstream import resolve
-from headrace_router.upstream.aiohttp_client import AiohttpUpstream
-from headrace_router.upstream.port import Address, NotSent, UpstreamRequest
 from headrace_router.upstream.resolve import NotFound, Resolver, Unresolved, look_up
 from support.fake_engine import FakeEngine, answers
 from support.router_core import make_table, swap
@@ -210,30 +208,6 @@ def test_a_name_leads_to_no_address_that_an_engine_cannot_have(monkeypatch: pyte
     _answering(monkeypatch, "169.254.169.254")
     with pytest.raises(Unresolved, match="no address that an engine can have"):
         look_up("engine.example")
-
-
-@pytest.mark.parametrize("url", ["http://rebound.example:80", "http://0xa9fea9fe"])
-async def test_nor_do_requests_follow_one(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    _answering(monkeypatch, "169.254.169.254")
-    upstream = AiohttpUpstream()
-    try:
-        with pytest.raises(NotSent, match="no address that an engine can have"):
-            await upstream.send(Address("ns/a", url), UpstreamRequest("POST", "/v1/x", [], b"{}"), connect=5.0)
-    finally:
-        await upstream.close()
-
-
-async def test_a_name_that_is_none_is_another_engines_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    def idna(*_: object, **__: object) -> None:
-        raise UnicodeError("label too long")
-
-    monkeypatch.setattr(socket, "getaddrinfo", idna)
-    upstream = AiohttpUpstream()
-    try:
-        with pytest.raises(NotSent, match="no name that can be looked up"):
-            await upstream.send(Address("ns/a", "http://a.b"), UpstreamRequest("POST", "/", [], b""), connect=5.0)
-    finally:
-        await upstream.close()
 
 
 @pytest.mark.parametrize(
