@@ -218,7 +218,8 @@ class _Operator:
                     seen=self._seen,
                 )
             except TermBehind as behind:
-                log.warning("tables of term %d stand: the Lease was made anew, or restored", behind.standing)
+                if self._publisher is None or behind.standing > self._leader.term:
+                    log.warning("tables of term %d stand: the Lease was made anew, or restored", behind.standing)
                 await asyncio.to_thread(self._leader.raise_term, behind.standing + 1)
             except KubeFault as fault:
                 log.warning("what stands can't be read yet: %s", fault.message)
