@@ -46,7 +46,7 @@ class Listener:
     @property
     def connections(self) -> AbstractSet[ClientConnection]:
         """All that are open."""
-        return cast(AbstractSet[ClientConnection], self._deadlines.items)
+        return cast(AbstractSet[ClientConnection], self._deadlines.items.keys())
 
     def admit(self, connection: ClientConnection) -> bool:
         """Take up a new connection; False: there are too many, and it is to be told so."""

@@ -43,17 +43,18 @@ class Deadlines:
         self._loop = loop
         self._period = period
         self._handle: asyncio.TimerHandle | None = None
-        self.items: set[Timed] = set()
+        # In the order in which they were added, so that what one sweep does is the same whatever the addresses.
+        self.items: dict[Timed, None] = {}
 
     def add(self, item: Timed) -> None:
         """Watch it from now on."""
-        self.items.add(item)
+        self.items[item] = None
         if self._handle is None:
             self._handle = self._loop.call_later(self._period, self._sweep)
 
     def discard(self, item: Timed) -> None:
         """Watch it no longer; harmless when it isn't watched."""
-        self.items.discard(item)
+        self.items.pop(item, None)
 
     def close(self) -> None:
         """Watch nothing any more."""

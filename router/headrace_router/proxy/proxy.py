@@ -90,7 +90,7 @@ class Proxy:
     @property
     def running(self) -> Collection[Exchange]:
         """Exchanges that have begun and not ended."""
-        return cast("Collection[Exchange]", self._means.deadlines.items)
+        return cast("Collection[Exchange]", self._means.deadlines.items.keys())
 
     def body_limit(self, head: RequestHead) -> int | Refusal:
         """How many bytes the body may have, or why the request is refused by its head alone.
@@ -153,7 +153,8 @@ class Proxy:
 
     def end_all(self) -> None:
         """End every running request: streams by an error event, the others by a refusal."""
-        for exchange in list(self.running):
+        # Those that wait first: no engine should get them when the others give up their places.
+        for exchange in sorted(self.running, key=lambda exchange: not exchange.waiting):
             exchange.expire("shutdown")
 
     async def ended(self) -> None:

@@ -15,9 +15,10 @@ from typing import Final
 
 from headrace_api.names import HEADER_SHOULD_RETRY
 from headrace_router.core import facts
-from headrace_router.http1.headers import said
+from headrace_router.http1.lines import made
 from headrace_router.http1.request_head import BadHead
 
+_JSON_KIND: Final = b"Content-Type: application/json\r\n"
 _OPENAI_TYPE: Final = {
     400: "invalid_request_error",
     401: "invalid_request_error",
@@ -67,22 +68,18 @@ class Refusal:
             return _json({"type": "error", "error": {"type": kind, "message": self.message, "code": self.code}})
         return error_body(self.code, self.message, _OPENAI_TYPE.get(self.status, "server_error"))
 
-    def headers(self) -> list[tuple[bytes, bytes]]:
-        """Headers beside the body."""
-        headers = [said("Content-Type", "application/json")]
-        if self.retry_after is not None:
-            headers.append(said("Retry-After", str(max(1, math.ceil(self.retry_after)))))
-        if self.final:
-            headers.append(said(HEADER_SHOULD_RETRY, "false"))
-        if self.allow is not None:
-            headers.append(said("Allow", self.allow))
-        if self.authenticate is not None:
-            headers.append(said("WWW-Authenticate", self.authenticate))
-        return headers
-
     def lines(self) -> bytes:
-        """The same as joined lines, each with its CRLF."""
-        return b"".join(b"%b: %b\r\n" % pair for pair in self.headers())
+        """Header lines beside the body, joined, each with its CRLF."""
+        lines = [_JSON_KIND]
+        if self.retry_after is not None:
+            lines.append(b"Retry-After: %d\r\n" % max(1, math.ceil(self.retry_after)))
+        if self.final:
+            lines.append(made(HEADER_SHOULD_RETRY, "false").raw)
+        if self.allow is not None:
+            lines.append(made("Allow", self.allow).raw)
+        if self.authenticate is not None:
+            lines.append(made("WWW-Authenticate", self.authenticate).raw)
+        return b"".join(lines)
 
 
 SHUTTING_DOWN: Final = Refusal(

@@ -124,6 +124,11 @@ class Trying:
             log.exception(FAILED, self.request_id)
             self._fault()
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it has a place in a queue."""
+        return self._place is not None
+
     # From the queue.
 
     def given(self, picked: Pick | facts.Refusal) -> None:

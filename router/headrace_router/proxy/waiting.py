@@ -131,7 +131,7 @@ class Waiting:
         asker.given(picked)
 
     def _look_later(self) -> None:
-        if self._timer is None and self._policies:
+        if self._timer is None and self.count:
             self._timer = self._loop.call_later(LOOK_EVERY, self._look)
 
     def _look(self) -> None:
@@ -141,4 +141,6 @@ class Waiting:
 
     def _count(self, change: int) -> None:
         self.count += change
+        if not self.count:
+            self._policies.clear()
         self._changed(self.count)

@@ -1,1 +1,0 @@
-"""The form with a task a request, until the callbacks serve."""
