@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import ssl
+import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,6 +18,19 @@ class Issued:
 
     cert: bytes
     key: bytes
+
+    def server(self) -> ssl.SSLContext:
+        """What a server with it needs."""
+        return self._load(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+
+    def client(self, authority: Authority) -> ssl.SSLContext:
+        """What a client with it needs, that trusts the server's authority."""
+        return self._load(authority.client())
+
+    def _load(self, context: ssl.SSLContext) -> ssl.SSLContext:
+        with tempfile.TemporaryDirectory() as folder:
+            context.load_cert_chain(*self.write(Path(folder)))
+        return context
 
     def write(self, folder: Path) -> tuple[Path, Path]:
         """Write them as tls.crt and tls.key."""
@@ -32,6 +47,10 @@ class Authority:
     def __init__(self) -> None:
         self._ca = trustme.CA()
         self.cert = self._ca.cert_pem.bytes()
+
+    def client(self) -> ssl.SSLContext:
+        """What a client needs that trusts it."""
+        return ssl.create_default_context(cadata=self.cert.decode())
 
     def issue(self, *names: str, days: int = 30) -> Issued:
         """A certificate for DNS names and IP addresses. days: negative, it has expired so long ago."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -90,6 +91,7 @@ class FakeEngine:
 
     script: Script
     port: int = 0
+    tls: ssl.SSLContext | None = None
     requests: list[Arrived] = field(default_factory=list)
     probes: int = 0
     connections: int = 0
@@ -101,7 +103,7 @@ class FakeEngine:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self.tls is None else 'https'}://127.0.0.1:{self.port}"
 
     async def __aenter__(self) -> FakeEngine:
         await self.start()
@@ -113,7 +115,9 @@ class FakeEngine:
             raise ExceptionGroup("the engine's script failed", self.errors)
 
     async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=2**25, backlog=2048)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", self.port, limit=2**25, backlog=2048, ssl=self.tls
+        )
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -77,13 +78,14 @@ def _dechunk(rest: bytes) -> tuple[bytes, bool, bytes]:
 class RawClient:
     """One connection to a router."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
         parts = urlsplit(url)
+        self._tls = tls
         self._host, self._port = parts.hostname, parts.port
         self.received = b""
 
     async def __aenter__(self) -> RawClient:
-        self.reader, self.writer = await asyncio.open_connection(self._host, self._port, limit=2**25)
+        self.reader, self.writer = await asyncio.open_connection(self._host, self._port, limit=2**25, ssl=self._tls)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -146,9 +148,9 @@ def post(
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + data
 
 
-async def ask(url: str, data: bytes, seconds: float = 20.0) -> Answer:
+async def ask(url: str, data: bytes, seconds: float = 20.0, tls: ssl.SSLContext | None = None) -> Answer:
     """One request on its own connection, read until its end or the connection's."""
-    async with RawClient(url) as client:
+    async with RawClient(url, tls) as client:
         await client.send(data)
         return await client.answer(seconds)
 

@@ -22,7 +22,7 @@ from headrace_router.tables.tables_from import TablesFrom
 from support.raw_client import get
 from support.router_table import table_bytes
 
-SERVING = re.compile(r"headrace router: serving on (\S+), admin (\S+)")
+SERVING = re.compile(r"headrace router: serving on ([^\s,]+), admin ([^\s,]+)")
 
 
 @asynccontextmanager

@@ -32,7 +32,7 @@ class Access:
         files: what to read.
         handshake: told how each of clients' handshakes ended.
         rejected: told of each content that was refused: client_tls, client_keys or engine.
-        lacking: told of engines that can't be used as long as something is missing, again and again.
+        usable: told of engines that can't be used, with each table, and of those that can be again.
         renewed: told of engines whose connections were made with another authority's word.
     """
 
@@ -42,14 +42,14 @@ class Access:
         *,
         handshake: Callable[[str], None],
         rejected: Callable[[str], None],
-        lacking: Callable[[str], None],
+        usable: Callable[[str, bool], None],
         renewed: Callable[[str], None],
     ) -> None:
         self.tls = ClientTls(*files.tls, files.client_ca, handshake) if files.tls is not None else None
         self.keys = ClientKeys(files.keys) if files.keys is not None else None
         self.engines = EngineCredentials(files.credentials)
         self._rejected = rejected
-        self._lacking = lacking
+        self._usable = usable
         self._renewed = renewed
         self._view: TableView | None = None
         self._told: dict[str, str] = {}
@@ -127,9 +127,10 @@ class Access:
             name: why for name in engines if (why := self.engines.lacking(self._view.engines[name].config)) is not None
         }
         for name, why in found.items():
-            self._lacking(name)
+            self._usable(name, False)
             if self._told.get(name) != why:
                 log.warning("engine %s can't be used: %s", name, why)
         for name in self._told.keys() - found.keys():
-            log.info("engine %s has all that it names", name)
+            log.info("engine %s: what it names is there", name)
+            self._usable(name, True)
         self._told = found

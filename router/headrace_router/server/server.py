@@ -92,7 +92,7 @@ class Router:
             settings.access,
             handshake=lambda how: self.metrics.tls_handshakes[(how,)].inc(),
             rejected=lambda what: self.metrics.credential_rejects[(what,)].inc(),
-            lacking=self._not_ready,
+            usable=self._set_ready,
             renewed=self._renew,
         )
         resolver = Resolver()
@@ -250,11 +250,13 @@ class Router:
     def _renew(self, engine: str) -> None:
         self.upstream.renew(engine)
 
-    def _not_ready(self, engine: str) -> None:
-        """Pick none of the engine's addresses while another engine is there; a probe says when that is over."""
+    def _set_ready(self, engine: str, ready: bool) -> None:
+        """An engine that can't be used isn't picked while another is there; one that can be is as good as a new one."""
         known = self.selector.view.engines.get(engine)
         for endpoint in known.endpoints if known is not None else ():
-            self.selector.set_ready(engine, endpoint.url, False)
+            self.selector.set_ready(engine, endpoint.url, ready)
+        if ready:
+            self.waiting.wake()
 
     async def _graced(self, hurry: asyncio.Event) -> None:
         """Until no request runs and none can come any more, at most the grace."""
