@@ -40,6 +40,7 @@ lint: dev
 
 types: dev
 	$(BIN)/mypy
+	$(BIN)/mypy -p bench.router
 	MYPYPATH=hack/cluster $(BIN)/mypy --strict --no-namespace-packages --no-explicit-package-bases hack/cluster/*.py
 
 layers: dev
@@ -55,6 +56,9 @@ bench-lp: dev ## a tick of the linear programme, beside scipy and PuLP rebuilt e
 
 bench-pick: dev ## one pick of the router's selection core in microseconds, beside plain rendezvous and round robin
 	$(BIN)/python hack/bench/bench_pick.py $(BENCH_ARGS)
+
+bench-router: dev ## the router beside Envoy, nginx, HAProxy, sglang-router, vllm-router, LiteLLM on one core each (half an hour)
+	$(BIN)/python -m bench.router $(BENCH_ARGS)
 
 bench-cluster: dev ## 50 edits of a policy in a cluster: from publication to applied in 2 front-ends x 3 router pods
 	$(BIN)/python hack/bench/bench_cluster.py $(BENCH_ARGS)
@@ -94,5 +98,5 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick bench-cluster demo-cluster e2e dev manifests \
+.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick bench-router bench-cluster demo-cluster e2e dev manifests \
 	cluster-up cluster-down format golden lock clean
