@@ -20,6 +20,7 @@ part() {
   if "$@"; then touch "$done_dir/$name"; else echo "== $name: FAILED"; failed=1; fi
 }
 part properties env HEADRACE_EXAMPLES=10 "$bin/pytest" -q tests/property --timeout 1200
+part fuzz-http1 env HEADRACE_EXAMPLES=15 "$bin/pytest" -q tests/integration/test_fuzz_http1.py --timeout 1200
 part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
 for file in $(grep -l 'mark.long' tests/e2e/test_*.py); do # each brings up a cluster of its own
   name=$(basename "$file" .py)

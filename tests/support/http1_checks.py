@@ -1,0 +1,344 @@
+"""What must hold for any bytes whatever: shared by the property tests and the fuzzing of http1.
+
+The others' readings come from h11 (written to the letter, in Python) and from aiohttp's parser (llhttp, in C): what the
+router accepts, both must read as the same message, or refuse.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+from aiohttp.http_exceptions import HttpProcessingError
+from aiohttp.http_parser import HttpRequestParser, HttpResponseParser
+
+from headrace_router.http1 import header_rules
+from headrace_router.http1.chunked import BrokenChunks, ChunkedReader
+from headrace_router.http1.lines import Line
+from headrace_router.http1.request_head import (
+    BadHead,
+    RequestHead,
+    find_end,
+    parse_request_head,
+    refuse_early,
+)
+from headrace_router.http1.response_head import BrokenHead, ResponseHead, parse_response_head
+
+STATUSES = {400, 414, 417, 431, 501, 505}
+HOP_BY_HOP = {
+    b"connection",
+    b"keep-alive",
+    b"proxy-connection",
+    b"proxy-authorization",
+    b"proxy-authenticate",
+    b"te",
+    b"trailer",
+    b"transfer-encoding",
+    b"upgrade",
+    b"http2-settings",
+    b"content-length",
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A head as somebody reads it."""
+
+    first: tuple[bytes, ...]
+    headers: tuple[tuple[bytes, bytes], ...]
+    chunked: bool
+
+
+def pieces(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
+    """``raw`` cut at these places (modulo its length), in order."""
+    places = sorted({cut % (len(raw) + 1) for cut in cuts} | {0, len(raw)})
+    return [raw[start:end] for start, end in itertools.pairwise(places)]
+
+
+# Requests
+
+
+def listen(parts: Sequence[bytes]) -> tuple[RequestHead | BadHead | None, int]:
+    """What a listener makes of the first head, and how many bytes it took; None: more must come."""
+    buffer = bytearray()
+    for part in parts:
+        seen = len(buffer)
+        buffer += part
+        end = find_end(buffer, max(0, seen - 3))
+        if end > 0:
+            return parse_request_head(bytes(buffer[:end])), end
+        refused = refuse_early(buffer, seen)
+        if refused is not None:
+            return refused, 0
+    return None, 0
+
+
+def check_request(raw: bytes, cuts: Iterable[int] = ()) -> RequestHead | None:
+    """Everything that must hold of a request's bytes; returns the head if it is accepted."""
+    found, end = listen([raw])
+    cut, cut_end = listen(pieces(raw, cuts))
+    assert type(cut) is type(found)
+    if isinstance(found, BadHead):
+        assert found.status in STATUSES
+        assert found.message.isprintable()
+        return None
+    if found is None:
+        return None
+    assert isinstance(cut, RequestHead)
+    assert (end, fields(found)) == (cut_end, fields(cut))
+    check_accepted(found)
+    ours = Reading(
+        (found.method.encode(), found.target.encode(), b"1.%d" % found.minor),
+        tuple((line.name, line.value) for line in found.lines),
+        found.chunked,
+    )
+    for other in (h11_request(raw[:end]), aiohttp_request(raw[:end])):
+        assert other is None or other == ours
+    check_forwarded(found)
+    return found
+
+
+def check_accepted(head: RequestHead) -> None:
+    """The rules that nobody may be asked to interpret, once more in another way; and rendered, it reads the same."""
+    names = [line.name for line in head.lines]
+    assert names.count(b"host") in ((1,) if head.minor else (0, 1))
+    assert names.count(b"content-length") + names.count(b"transfer-encoding") <= 1
+    assert (head.length is not None) == (b"content-length" in names)
+    assert head.chunked == (b"transfer-encoding" in names)
+    assert head.marked == [line for line in head.lines if line.rule]
+    for line in head.lines:
+        assert line.raw.endswith(b"\r\n")
+        assert not set(line.raw[:-2]) & {0, 10, 13}
+        name, colon, value = line.raw[:-2].partition(b":")
+        assert colon and name.lower() == line.name and value.strip(b" \t") == line.value
+    again = parse_request_head(rendered(head))
+    assert isinstance(again, RequestHead)
+    assert fields(again) == fields(head)
+
+
+def check_forwarded(head: RequestHead) -> None:
+    """An engine sees one request, with the client's headers and nothing of this hop."""
+    lines = header_rules.to_engine(head.lines, peer="10.0.0.9", request_id="id-1", rules=head.rules)
+    assert lines == header_rules.to_engine(head.lines, peer="10.0.0.9", request_id="id-1")
+    raw = b"POST /v1/x HTTP/1.1\r\nHost: e\r\n%bContent-Length: 0\r\n\r\n" % lines
+    seen = h11_request(raw)
+    if seen is not None:
+        assert seen.first == (b"POST", b"/v1/x", b"1.1")
+        passed = [name for name, _ in seen.headers[1:-1]]
+        assert not HOP_BY_HOP & set(passed)
+        assert not [name for name in passed if name.replace(b"_", b"-").startswith((b"x-headrace-", b"x-envoy-"))]
+        assert passed[-2:] == [b"x-forwarded-for", b"x-request-id"]
+        assert set(passed) - {b"x-forwarded-for", b"x-request-id"} <= {line.name for line in head.lines}
+    assert lines.count(b"\n") == lines.count(b"\r\n") == lines.count(b"\r")
+
+
+def rendered(head: RequestHead) -> bytes:
+    """The head as it could have come."""
+    first = f"{head.method} {head.target} HTTP/1.{head.minor}\r\n".encode("ascii")
+    return first + b"".join(line.raw for line in head.lines) + b"\r\n"
+
+
+def fields(head: RequestHead | ResponseHead) -> dict[str, Any]:
+    """All of a head, comparable."""
+    found = {name: getattr(head, name) for name in head.__slots__}
+    return found | {name: [_line(line) for line in found[name]] for name in ("lines", "marked")}
+
+
+def _line(line: Line) -> tuple[bytes, bytes, bytes, int]:
+    return line.raw, line.name, line.value, line.rule
+
+
+# Responses
+
+
+def check_response(raw: bytes, *, to_head: bool = False) -> ResponseHead | None:
+    """Everything that must hold of a response head's bytes; returns the head if it is accepted."""
+    end = find_end(raw, 0)
+    try:
+        head = parse_response_head(raw[:end] if end > 0 else raw, bodiless_request=to_head)
+    except BrokenHead as error:
+        assert str(error).isprintable()
+        return None
+    assert end > 0
+    assert 100 <= head.status <= 599
+    framings = [head.bodiless, head.chunked, head.until_close, head.length is not None and not head.bodiless]
+    assert framings.count(True) == 1
+    assert not (head.until_close and head.keep_alive)
+    ours = Reading(
+        (b"%d" % head.status, b"1.%d" % head.minor), tuple((line.name, line.value) for line in head.lines), head.chunked
+    )
+    for other in (h11_response(raw[:end], to_head=to_head), aiohttp_response(raw[:end])):
+        if other is not None:
+            assert (other.first, other.headers) == (ours.first, ours.headers)
+            assert head.bodiless or other.chunked == ours.chunked
+    for sse in (False, True):
+        lines = header_rules.to_client(head.lines, extra=b"X-Own: 1\r\n", sse=sse, rules=head.rules)
+        assert lines == header_rules.to_client(head.lines, extra=b"X-Own: 1\r\n", sse=sse)
+        assert lines.count(b"\n") == lines.count(b"\r\n") == lines.count(b"\r")
+        names = {line.partition(b":")[0].lower() for line in lines.split(b"\r\n")}
+        assert not HOP_BY_HOP & names
+        assert not {b"x-request-id", b"x-headrace-engine"} & names
+    return head
+
+
+# Chunks
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """What came of a chunked body."""
+
+    raw: bytes
+    payload: bytes
+    broken: bool
+    ended: bool
+    rest: bytes
+
+
+def read_chunks(parts: Iterable[bytes]) -> Chunks:
+    """Read them as a connection does."""
+    reader = ChunkedReader()
+    raw = payload = b""
+    for part in parts:
+        try:
+            given = reader.feed(part)
+        except BrokenChunks as broken:
+            return Chunks(raw + broken.raw, payload + broken.payload, True, False, b"")
+        raw, payload = raw + given[0], payload + given[1]
+    return Chunks(raw, payload, False, reader.ended, reader.rest)
+
+
+def check_chunks(data: bytes, cuts: Iterable[int] = ()) -> Chunks:
+    """Everything that must hold of a chunked body's bytes."""
+    found = read_chunks([data])
+    assert found == read_chunks(pieces(data, cuts))
+    passed = read_chunks([found.raw])
+    assert (passed.raw, passed.payload, passed.broken, passed.ended) == (found.raw, found.payload, False, False)
+    assert data.endswith(found.rest)
+    if found.ended:
+        body = data[: len(data) - len(found.rest)]
+        for other in (h11_body(body), aiohttp_body(body)):
+            assert other is None or other == found.payload
+        whole = read_chunks([found.raw + b"0\r\n\r\n"])
+        assert (whole.payload, whole.ended) == (found.payload, True)
+    return found
+
+
+# The others
+
+
+def _reading(event: h11.Request | h11.Response, first: tuple[bytes, ...]) -> Reading:
+    headers = tuple((bytes(name), bytes(value)) for name, value in event.headers)
+    return Reading(first, headers, (b"transfer-encoding", b"chunked") in headers)
+
+
+def h11_request(raw: bytes) -> Reading | None:
+    """None: refused."""
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(raw)
+    try:
+        event = connection.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    if not isinstance(event, h11.Request):
+        return None
+    return _reading(event, (bytes(event.method), bytes(event.target), bytes(event.http_version)))
+
+
+def h11_response(raw: bytes, *, to_head: bool) -> Reading | None:
+    """None: refused."""
+    connection = h11.Connection(h11.CLIENT)
+    connection.send(h11.Request(method="HEAD" if to_head else "POST", target="/", headers=[("Host", "e")]))
+    connection.send(h11.EndOfMessage())
+    connection.receive_data(raw)
+    try:
+        event = connection.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    if not isinstance(event, h11.Response | h11.InformationalResponse):
+        return None
+    return _reading(event, (b"%d" % event.status_code, bytes(event.http_version)))
+
+
+def h11_body(body: bytes) -> bytes | None:
+    """None: refused."""
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(b"POST / HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+    payload = b""
+    try:
+        connection.next_event()
+        while True:
+            event = connection.next_event()
+            if isinstance(event, h11.EndOfMessage):
+                return payload
+            if not isinstance(event, h11.Data):
+                return None
+            payload += event.data
+    except h11.RemoteProtocolError:
+        return None
+
+
+class _Protocol:
+    """What aiohttp's parsers and bodies want of a connection."""
+
+    _reading_paused = False
+    transport = None
+
+    def pause_reading(self) -> None:
+        """Nothing to pause."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Nothing to resume."""
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Never run: aiohttp's parsers only keep it."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return loop
+
+
+def _aiohttp(kind: type, raw: bytes) -> tuple[Any, Any] | None:
+    parser = kind(
+        _Protocol(), _loop(), 2**16, max_line_size=2**17, max_field_size=2**17, max_headers=2**10, auto_decompress=False
+    )
+    try:
+        messages, _, _ = parser.feed_data(raw)
+    except HttpProcessingError:
+        return None
+    return messages[0] if messages else None
+
+
+def aiohttp_request(raw: bytes) -> Reading | None:
+    """None: refused."""
+    found = _aiohttp(HttpRequestParser, raw)
+    if found is None:
+        return None
+    message = found[0]
+    headers = tuple((name.lower(), value) for name, value in message.raw_headers)
+    version = b"%d.%d" % message.version
+    return Reading((message.method.encode(), message.path.encode(), version), headers, message.chunked)
+
+
+def aiohttp_response(raw: bytes) -> Reading | None:
+    """None: refused."""
+    found = _aiohttp(HttpResponseParser, raw)
+    if found is None:
+        return None
+    message = found[0]
+    headers = tuple((name.lower(), value) for name, value in message.raw_headers)
+    return Reading((b"%d" % message.code, b"%d.%d" % message.version), headers, message.chunked)
+
+
+def aiohttp_body(body: bytes) -> bytes | None:
+    """None: refused."""
+    found = _aiohttp(HttpRequestParser, b"POST / HTTP/1.1\r\nHost: e\r\nTransfer-Encoding: chunked\r\n\r\n" + body)
+    if found is None or found[1].exception() is not None or not found[1].is_eof():
+        return None
+    return b"".join(data for data in found[1]._buffer)
