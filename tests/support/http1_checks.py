@@ -54,6 +54,16 @@ class Reading:
     chunked: bool
 
 
+def reading(first: tuple[bytes, ...], headers: Iterable[tuple[bytes, bytes]], *, chunked: bool) -> Reading:
+    """Comparable: h11 writes names and codings in lower case."""
+    lower = [(name.lower(), value) for name, value in headers]
+    return Reading(
+        first,
+        tuple((name, value.lower() if name == b"transfer-encoding" else value) for name, value in lower),
+        chunked,
+    )
+
+
 def pieces(raw: bytes, cuts: Iterable[int]) -> list[bytes]:
     """``raw`` cut at these places (modulo its length), in order."""
     places = sorted({cut % (len(raw) + 1) for cut in cuts} | {0, len(raw)})
@@ -92,10 +102,10 @@ def check_request(raw: bytes, cuts: Iterable[int] = ()) -> RequestHead | None:
     assert isinstance(cut, RequestHead)
     assert (end, fields(found)) == (cut_end, fields(cut))
     check_accepted(found)
-    ours = Reading(
+    ours = reading(
         (found.method.encode(), found.target.encode(), b"1.%d" % found.minor),
-        tuple((line.name, line.value) for line in found.lines),
-        found.chunked,
+        ((line.name, line.value) for line in found.lines),
+        chunked=found.chunked,
     )
     for other in (h11_request(raw[:end]), aiohttp_request(raw[:end])):
         assert other is None or other == ours
@@ -169,8 +179,10 @@ def check_response(raw: bytes, *, to_head: bool = False) -> ResponseHead | None:
     framings = [head.bodiless, head.chunked, head.until_close, head.length is not None and not head.bodiless]
     assert framings.count(True) == 1
     assert not (head.until_close and head.keep_alive)
-    ours = Reading(
-        (b"%d" % head.status, b"1.%d" % head.minor), tuple((line.name, line.value) for line in head.lines), head.chunked
+    ours = reading(
+        (b"%d" % head.status, b"1.%d" % head.minor),
+        ((line.name, line.value) for line in head.lines),
+        chunked=head.chunked,
     )
     for other in (h11_response(raw[:end], to_head=to_head), aiohttp_response(raw[:end])):
         if other is not None:
@@ -233,8 +245,8 @@ def check_chunks(data: bytes, cuts: Iterable[int] = ()) -> Chunks:
 
 
 def _reading(event: h11.Request | h11.Response, first: tuple[bytes, ...]) -> Reading:
-    headers = tuple((bytes(name), bytes(value)) for name, value in event.headers)
-    return Reading(first, headers, (b"transfer-encoding", b"chunked") in headers)
+    headers = [(bytes(name), bytes(value)) for name, value in event.headers]
+    return reading(first, headers, chunked=(b"transfer-encoding", b"chunked") in headers)
 
 
 def h11_request(raw: bytes) -> Reading | None:
@@ -321,9 +333,9 @@ def aiohttp_request(raw: bytes) -> Reading | None:
     if found is None:
         return None
     message = found[0]
-    headers = tuple((name.lower(), value) for name, value in message.raw_headers)
     version = b"%d.%d" % message.version
-    return Reading((message.method.encode(), message.path.encode(), version), headers, message.chunked)
+    first = (message.method.encode(), message.path.encode(), version)
+    return reading(first, message.raw_headers, chunked=message.chunked)
 
 
 def aiohttp_response(raw: bytes) -> Reading | None:
@@ -332,8 +344,8 @@ def aiohttp_response(raw: bytes) -> Reading | None:
     if found is None:
         return None
     message = found[0]
-    headers = tuple((name.lower(), value) for name, value in message.raw_headers)
-    return Reading((b"%d" % message.code, b"%d.%d" % message.version), headers, message.chunked)
+    first = (b"%d" % message.code, b"%d.%d" % message.version)
+    return reading(first, message.raw_headers, chunked=message.chunked)
 
 
 def aiohttp_body(body: bytes) -> bytes | None:

@@ -33,14 +33,6 @@ _NOT_NAMED: Final = frozenset({b"close", b"keep-alive", b""})
 _NONE: Final[frozenset[bytes]] = frozenset()
 
 
-def value_of(lines: Iterable[Line], name: bytes) -> bytes | None:
-    """The first value of a header; ``name`` in lower case."""
-    for line in lines:
-        if line.name == name:
-            return line.value
-    return None
-
-
 def garbled(lines: Iterable[Line]) -> str | None:
     """The name of a header whose value is no UTF-8: engines and gateways would read it in different ways."""
     for line in lines:

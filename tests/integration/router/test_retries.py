@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace_api.table import TableEjection, TableLimits, TableQueue, TableRetry, TableTimeouts
-from headrace_router.http1.headers import MAX_HOPS
+from headrace_router.http1.header_rules import MAX_HOPS
 from support.fake_engine import Exchange, FakeEngine, answers, says
 from support.raw_client import RawClient, ask, post
 from support.router_process import in_flight, metric, router_in_loop, until

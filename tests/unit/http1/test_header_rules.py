@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from headrace_router.http1 import header_rules
-from headrace_router.http1.answer_head import answer_head
 from headrace_router.http1.lines import FROM_CLIENTS, Line
 
 
@@ -196,15 +195,3 @@ def test_a_value_that_is_no_utf_8_is_named() -> None:
 )
 def test_only_unencoded_event_streams_can_take_an_event(given: list[bytes], sse: bool) -> None:
     assert header_rules.is_event_stream(lines(*given)) is sse
-
-
-def test_a_value_by_its_name() -> None:
-    given = lines(b"A: 1", b"b: 2", b"B: 3")
-    assert header_rules.value_of(given, b"b") == b"2"
-    assert header_rules.value_of(given, b"c") is None
-
-
-def test_an_answers_head() -> None:
-    assert answer_head(200, b"OK\r\nX: y", b"a: b\r\n", b"Content-Length: 0\r\n") == (
-        b"HTTP/1.1 200 OKX: y\r\na: b\r\nContent-Length: 0\r\n\r\n"
-    )

@@ -13,7 +13,6 @@ from headrace_api.table import TableTls
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import build_view
 from headrace_router.endpoints import prober
-from headrace_router.http1.headers import garbled
 from headrace_router.http1.numbers import whole
 from headrace_router.tables.heartbeat import Heartbeat
 from headrace_router.telemetry.accounting import Ledger
@@ -36,11 +35,6 @@ from support.router_table import EngineAt, routing_table
 )
 def test_whole_numbers(text: str, number: int | None) -> None:
     assert whole(text, 100) == number
-
-
-def test_the_header_that_is_not_utf_8_is_named() -> None:
-    assert garbled([(b"A", b"x"), (b"B", "é".encode())]) is None
-    assert garbled([(b"A", b"x"), (b"X-User", b"Jos\xe9")]) == "X-User"
 
 
 @pytest.mark.parametrize("tokens", [-1, 10**8 + 1, 10**30, 10**400])
