@@ -104,11 +104,12 @@ class Connection(asyncio.Protocol):
 
     def usable(self) -> bool:
         """Whether a request may go out on it: nothing has come meanwhile, neither bytes nor an end, and nothing waits
-        to be read that the loop hasn't heard of yet."""
+        to be read that the loop hasn't heard of yet. What TLS says of its own comes before a first answer."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return False
-        return self._unread is None or not self._unread.poll(0)
+        asked = self._unread if self.used or self._socket is not None else None
+        return asked is None or not asked.poll(0)
 
     def carry(self, attempt: Attempt, outgoing: Outgoing) -> None:
         """Write a request; what comes of it goes to the attempt's sink, never from within this call."""

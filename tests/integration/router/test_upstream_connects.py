@@ -7,6 +7,7 @@ import os
 import resource
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -289,6 +290,49 @@ async def test_tls_verifies_the_name_and_says_it(authority: trustme.CA) -> None:
             assert isinstance(error, NotSent), "no engine has seen the request"
             assert "certificate verify failed" in str(error)
             assert not error.own
+
+
+async def test_tickets_behind_a_tls_handshake_are_no_unasked_bytes(authority: trustme.CA) -> None:
+    """TLS 1.3: an engine of its own process sends them before the request is there, and the kernel has them first."""
+    context, serving = trusting(authority), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("localhost").configure_cert(serving)
+    serving.num_tickets = 4
+
+    def serve(listener: socket.socket) -> None:
+        while True:
+            try:
+                raw, _ = listener.accept()
+            except OSError:
+                return
+            with raw, serving.wrap_socket(raw, server_side=True) as made:
+                for _ in range(2):
+                    if b"\r\n\r\n" not in made.recv(65536):
+                        break
+                    made.sendall(OK)
+
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(64)
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        address = Address("ns/a", f"https://localhost:{listener.getsockname()[1]}")
+        told: list[float] = []
+        async with pooled(lambda _: ["127.0.0.1"], lambda _: context) as used:
+
+            def connected(seconds: float) -> None:
+                # What a busy loop does: the tickets have come before the connection is looked at.
+                told.append(seconds)
+                (connection,) = used.connections
+                assert connection._unread is not None
+                connection._unread.poll(2000)
+
+            used.on_connect = connected
+            for _ in range(6):
+                sink = await tried(used, address)
+                assert sink.outcome == "ended", sink.outcome
+            assert len(told) == 3, "and it is used again"
+        listener.shutdown(socket.SHUT_RDWR)
+    thread.join(20)
 
 
 @pytest.mark.parametrize("trusts", ["another", "the system's"])
