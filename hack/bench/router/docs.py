@@ -69,7 +69,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 
 def _bars(measured: Measured) -> list[Bar]:
     """Peers as ratios to Envoy where the contract asks for that, else as they are."""
-    figure = main_figure(measured) or ""
+    figure = main_figure(measured)
     base = measured.by_round("envoy", figure)
     plain = measured.id == "memory"
     made = []

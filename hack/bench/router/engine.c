@@ -1,18 +1,20 @@
 /* A fleet of fake engines in one process: as little work an answer as can be, so that it is never what is measured.
 
-   engine --engines N [--port P]     prints "listening PORT" when all N listen, on 127.9.0.1, 127.9.0.2, ... at one port
+   engine --engines N [--port P] [--counts FILE]     prints "listening PORT" when all N listen, on 127.9.0.1, 127.9.0.2, ... at one port
 
    A POST is answered by what its body says in fields that every proxy passes on:
      no "stream":true   one JSON answer of about 1 KiB with usage, head and body in one write
      "stream":true      the head at once, then "max_tokens" events, each one HTTP chunk and one write, then one with usage,
                         then [DONE]. "seed": 1000 * F + P: the first event after F ms, then one each P ms on a grid that all
                         streams of an engine share, as the steps of a batch are; P = 0: as fast as they are taken, 16
-                        events a write, to each stream in turn.
+                        events a write, to each stream in turn; with 1,000,000 * (S + 1) in it: one event a write, and
+                        at most "n" of them that the client, stream S of the counts in FILE, has not taken yet.
    A GET is answered with what routers ask engines at start. Bodies have a Content-Length or are chunked. */
 #define _GNU_SOURCE
 #include "wire.h"
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 
 #define MAX_EVENTS 512
@@ -25,11 +27,13 @@ struct conn {
   char *in; size_t have, room;
   const char *out; size_t left;           /* what of the current text is still to be sent */
   int streaming; int64_t events, pace, due;
+  volatile uint32_t *taken; uint32_t sent, window;  /* of a windowed stream */
   struct conn *next_ready;                /* list of saturated streams whose socket takes more */
   struct conn *next_dead;
 };
 
 static int poller;
+static volatile uint32_t *counts;
 static struct conn **heap; static int heaped, heap_room;
 static struct conn *ready_first, *ready_last, *dead;
 static struct text *unary, stream_head, event, many_events, last_event, done;   /* unary: one an engine */
@@ -160,12 +164,15 @@ static void take_request(struct conn *c);
 /* Sends the stream's next piece; 1 if there was room for it. streaming: 1 events, 2 the one with usage, 3 [DONE], then 0. */
 static int step(struct conn *c) {
   if (c->streaming == 1 && c->events == 0) c->streaming = 2;
-  if (c->streaming == 1 && c->saturated && c->events >= MANY) { c->events -= MANY; return say(c, many_events); }
+  if (c->taken) c->sent++;
+  if (c->streaming == 1 && c->saturated && !c->taken && c->events >= MANY) { c->events -= MANY; return say(c, many_events); }
   if (c->streaming == 1) { c->events--; return say(c, event); }
   if (c->streaming == 2) { c->streaming = 3; return say(c, last_event); }
   c->streaming = 0;
   return say(c, done);
 }
+
+static int windowed_and_full(const struct conn *c) { return c->taken && c->sent - *c->taken >= c->window; }
 
 static void begin_stream(struct conn *c, int64_t first, int64_t pace, int64_t events) {
   c->streaming = 1;
@@ -196,19 +203,24 @@ static void on_timer(struct conn *c, int64_t now) {
   else if (!c->left) take_request(c);
 }
 
-static void saturate(void) {
+/* 1 if any stream got something. */
+static int saturate(void) {
+  int stepped = 0;
   struct conn *c = ready_first;
   ready_first = ready_last = NULL;
   while (c) {
     struct conn *next = c->next_ready;
     c->next_ready = NULL;
-    if (c->fd >= 0 && c->left == 0) {
+    if (c->fd >= 0 && windowed_and_full(c)) make_ready(c);
+    else if (c->fd >= 0 && c->left == 0) {
+      stepped = 1;
       int room = step(c);
       if (c->fd >= 0 && c->streaming && room) make_ready(c);
       else if (c->fd >= 0 && !c->streaming && room) { c->saturated = 0; take_request(c); }
     }
     c = next;
   }
+  return stepped;
 }
 
 static void on_writable(struct conn *c) {
@@ -261,7 +273,13 @@ static void answer(struct conn *c, const char *head, const char *body, size_t si
   const char *stream = field(body, size, "\"stream\"");
   if (!stream || *stream != 't') { say(c, unary[c->engine]); return; }
   int64_t seed = number(body, size, "\"seed\"", 0);
-  begin_stream(c, seed / 1000 * MILLISECOND, seed % 1000 * MILLISECOND, number(body, size, "\"max_tokens\"", 16));
+  int64_t events = number(body, size, "\"max_completion_tokens\"", -1);  /* what some routers make of max_tokens */
+  if (events < 0) events = number(body, size, "\"max_tokens\"", 16);
+  int64_t stream_number = seed / 1000000 - 1;
+  c->taken = counts && stream_number >= 0 && stream_number < MAX_WINDOWED ? &counts[stream_number] : NULL;
+  c->sent = 0;
+  c->window = (uint32_t)number(body, size, "\"n\"", 1);
+  begin_stream(c, seed % 1000000 / 1000 * MILLISECOND, seed % 1000 * MILLISECOND, events);
 }
 
 /* Answers whole requests in the buffer, one at a time. */
@@ -335,8 +353,9 @@ static void listen_all(int engines, int port) {
   fflush(stdout);
 }
 
-static void wait_time(struct timespec *t) {
-  int64_t left = ready_first ? 0 : heaped ? heap[0]->due - now_ns() : 60 * SECOND;
+/* Streams that wait for their clients are looked at again after 50 us: nobody tells. */
+static void wait_time(struct timespec *t, int stepped) {
+  int64_t left = ready_first ? (stepped ? 0 : 50000) : heaped ? heap[0]->due - now_ns() : 60 * SECOND;
   if (left < 0) left = 0;
   *t = (struct timespec){left / SECOND, left % SECOND};
 }
@@ -345,6 +364,7 @@ int main(int argc, char **argv) {
   int engines = 4, port = 0;
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!strcmp(argv[i], "--engines")) engines = atoi(argv[i + 1]);
+    else if (!strcmp(argv[i], "--counts")) counts = shared_counts(argv[i + 1]);
     else if (!strcmp(argv[i], "--port")) port = atoi(argv[i + 1]);
     else { fprintf(stderr, "engine: %s is no option\n", argv[i]); return 2; }
   }
@@ -356,10 +376,11 @@ int main(int argc, char **argv) {
   poller = epoll_create1(EPOLL_CLOEXEC);
   make_texts(engines);
   listen_all(engines, port);
-  for (;;) {
+  prctl(PR_SET_TIMERSLACK, 1);
+  for (int stepped = 0;;) {
     struct epoll_event events[MAX_EVENTS];
     struct timespec wait;
-    wait_time(&wait);
+    wait_time(&wait, stepped);
     int n = epoll_pwait2(poller, events, MAX_EVENTS, &wait, NULL);
     for (int i = 0; i < n; i++) {
       uintptr_t at = (uintptr_t)events[i].data.u64;
@@ -370,7 +391,7 @@ int main(int argc, char **argv) {
     }
     int64_t now = now_ns();
     while (heaped && heap[0]->due <= now) on_timer(heap[0], now);
-    saturate();
+    stepped = saturate();
     bury();
   }
 }

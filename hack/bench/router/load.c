@@ -89,7 +89,8 @@ static void flush(struct conn *c) {
 static void ask(struct conn *c, int64_t due) {
   if (c->fd < 0) reconnect(c);
   if (c->fd < 0) { idle[idle_count++] = c; return; }
-  struct request *r = next_request();
+  struct request *r = option.window ? &requests_made[c->index] : next_request();
+  if (option.window) option.counts[c->index] = 0;
   c->busy = 1;
   c->seen_event = 0;
   c->events = 0;
@@ -143,7 +144,12 @@ static void payload(struct conn *c, const char *data, size_t size, int64_t now) 
   while (at < end) {
     const char *line = memchr(at, '\n', (size_t)(end - at));
     if (!line) { c->last_newline = 0; return; }
-    if (line == at && c->last_newline) { c->events++; events_seen += counts; c->last_newline = 0; }
+    if (line == at && c->last_newline) {
+      c->events++;
+      events_seen += counts;
+      c->last_newline = 0;
+      if (option.window) option.counts[c->index]++;
+    }
     else c->last_newline = 1;
     at = line + 1;
   }

@@ -101,9 +101,14 @@ class Bench:
     proxy_cores: set[int]
     load_cores: set[int]
 
+    @property
+    def counts(self) -> Path:
+        """The file through which load and engines share what each stream's client has taken."""
+        return self.children.folder / "counts"
+
     def engines(self, count: int) -> Engines:
         """Start the fake engines."""
-        command = [str(self.tools / "engine"), "--engines", str(count)]
+        command = [str(self.tools / "engine"), "--engines", str(count), "--counts", str(self.counts)]
         child = self.children.start(f"engine-{count}", command, {max(self.load_cores)}, out=True)
         assert child.process.stdout is not None
         line = child.process.stdout.readline().split()

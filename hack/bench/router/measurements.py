@@ -106,6 +106,12 @@ def affinity(target: Target) -> Figures:
 
 
 def saturated(target: Target) -> Figures:
+    """256 streams with at most four events of each under way between engine and client, one a write."""
+    window = {"window": 4, "counts": target.bench.counts}
+    return _chunks(target, target.load("stream", connections=256, chunks=20_000, **window))
+
+
+def bulk(target: Target) -> Figures:
     """32 streams as fast as they are taken: 16 events a write, so that the proxy always finds more to read."""
     return _chunks(target, target.load("stream", connections=32, chunks=20_000))
 
@@ -234,6 +240,7 @@ MEASUREMENTS = (
     Measurement("unary16k", "unary, 16 KiB", (*GENERAL, "sglang", "vllm"), unary(16384)),
     Measurement("sse-saturated", "SSE, saturated", (*GENERAL, "sglang", "vllm"), saturated),
     Measurement("sse-paced", "SSE, paced", (*GENERAL, "sglang", "vllm"), paced),
+    Measurement("sse-bulk", "SSE, sockets always full (not judged)", (*GENERAL, "sglang", "vllm"), bulk),
     Measurement("ttft", "time to first token, 40 at once", (DIRECT, *GENERAL, "sglang", "vllm"), burst),
     Measurement("memory", "2,000 open streams", (*GENERAL, "sglang", "vllm"), memory, fresh=True, rounds=3),
     Measurement("affinity", "affinity by body field", ("ours", "ours-field"), affinity),

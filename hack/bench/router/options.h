@@ -14,7 +14,8 @@ static struct {
   enum mode mode;
   struct sockaddr_in to[MAX_TARGETS]; int to_count;
   int connections, cpu_count, cpu[MAX_PIDS], sessions;
-  int64_t body, length, chunks, pace, first, every;
+  int64_t body, length, chunks, pace, first, every, window;
+  volatile uint32_t *counts;
   double seconds, warmup, rate;
   enum key key;
   const char *id_header, *ending;
@@ -44,16 +45,19 @@ static void words(char *into, size_t size, unsigned session) {
   }
 }
 
+/* window: events that may be under way on the stream numbered `session`, by "n", which means nothing to a fake engine. */
 static void make_request(struct request *r, unsigned session, const char *model) {
   static const char *before = "{\"messages\":[{\"role\":\"system\",\"content\":\"You are a helpful assistant.\"},{\"role\":\"user\",\"content\":\"";
-  char after[512], user[64] = "", head[2048], key[64] = "";
+  char after[512], user[64] = "", head[2048], key[64] = "", n[32] = "";
+  int64_t seed = option.first * 1000 + option.pace + (option.window ? (int64_t)(session + 1) * 1000000 : 0);
+  if (option.window) snprintf(n, sizeof n, ",\"n\":%lld", (long long)option.window);
   if (option.key == FIELD_KEY) snprintf(user, sizeof user, ",\"user\":\"session-%08u\"", session);
   if (option.key == HEADER_KEY) snprintf(key, sizeof key, "x-session-id: session-%08u\r\n", session);
   if (option.mode == UNARY)
     snprintf(after, sizeof after, "\"}],\"model\":\"%s\",\"max_tokens\":128,\"temperature\":0.7%s,\"stream\":false}", model, user);
   else
-    snprintf(after, sizeof after, "\"}],\"model\":\"%s\",\"max_tokens\":%lld,\"seed\":%lld,\"temperature\":0.7%s,\"stream\":true,"
-             "\"stream_options\":{\"include_usage\":true}}", model, (long long)option.chunks, (long long)(option.first * 1000 + option.pace), user);
+    snprintf(after, sizeof after, "\"}],\"model\":\"%s\",\"max_tokens\":%lld,\"seed\":%lld%s,\"temperature\":0.7%s,\"stream\":true,"
+             "\"stream_options\":{\"include_usage\":true}}", model, (long long)option.chunks, (long long)seed, n, user);
   size_t fixed = strlen(before) + strlen(after), filler = option.body > (int64_t)fixed ? (size_t)option.body - fixed : 16;
   char at[64];
   snprintf(at, sizeof at, "127.0.0.1:%d", ntohs(option.to[0].sin_port));
@@ -73,7 +77,7 @@ static void make_request(struct request *r, unsigned session, const char *model)
 }
 
 static void make_requests(void) {
-  request_count = option.sessions * 2;
+  request_count = option.window ? option.connections : option.sessions * 2;
   if (!(requests_made = calloc((size_t)request_count, sizeof *requests_made))) fail("memory");
   for (int i = 0; i < request_count; i++) make_request(&requests_made[i], (unsigned)i, i % 2 ? "model-b" : "model-a");
 }
@@ -109,13 +113,16 @@ static void read_options(int argc, char **argv) {
     else if (!strcmp(argv[i], "--chunks")) option.chunks = atoll(value);
     else if (!strcmp(argv[i], "--pace")) option.pace = atoll(value);
     else if (!strcmp(argv[i], "--first")) option.first = atoll(value);
+    else if (!strcmp(argv[i], "--window")) option.window = atoll(value);
+    else if (!strcmp(argv[i], "--counts")) option.counts = shared_counts(value);
     else if (!strcmp(argv[i], "--every")) option.every = atoll(value);
     else if (!strcmp(argv[i], "--id-header")) option.id_header = value;
     else if (!strcmp(argv[i], "--ending")) option.ending = value;
     else if (!strcmp(argv[i], "--key")) { for (int k = 0; k < 3; k++) if (!strcmp(value, keys[k])) option.key = (enum key)k; }
     else known = 0;
   }
-  if (!known || !option.to_count || option.connections < 1 || option.sessions < 1 || option.seconds > 600) {
+  if (!known || !option.to_count || option.connections < 1 || option.sessions < 1 || option.seconds > 600 ||
+      (option.window && (!option.counts || option.connections > MAX_WINDOWED))) {
     fprintf(stderr, "load: wrong options; load.c says which there are\n");
     exit(2);
   }

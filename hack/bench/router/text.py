@@ -47,9 +47,9 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def main_figure(measured: Measured) -> str | None:
-    """The figure that the contract judges."""
-    return next((line.of[1] for line in LINES if line.of[0] == measured.id), None)
+def main_figure(measured: Measured) -> str:
+    """The figure that the contract judges; a rate where it judges none."""
+    return next((line.of[1] for line in LINES if line.of[0] == measured.id), "per_core")
 
 
 def measured_rows(measured: Measured) -> list[list[str]]:
@@ -57,11 +57,11 @@ def measured_rows(measured: Measured) -> list[list[str]]:
     first = main_figure(measured)
     figures = list(dict.fromkeys(name for peer in measured.peers.values() for name in peer.figures))
     others = [name for name in figures if name != first]
-    rows = [["", HEADINGS.get(first or "", first or ""), *(HEADINGS.get(name, name) for name in others), "x Envoy"]]
+    rows = [["", HEADINGS.get(first, first), *(HEADINGS.get(name, name) for name in others), "x Envoy"]]
     for name in measured.peers:
-        own = measured.by_round(name, first or "")
+        own = measured.by_round(name, first)
         medians = [spread(list(measured.by_round(name, other).values())) for other in others]
-        beside = spread(ratios(own, measured.by_round("envoy", first or "")))
+        beside = spread(ratios(own, measured.by_round("envoy", first)))
         cells = [number(median.median) if median else "-" for median in medians]
         rows.append([name, shown(spread(list(own.values()))), *cells, shown(beside)])
     return rows
@@ -117,4 +117,4 @@ def text_of(result: Result) -> str:
         lines += [
             f"  {name}: {peer.fault.splitlines()[0][:200]}" for name, peer in measured.peers.items() if peer.fault
         ]
-    return "\n".join([*lines, "", *table(contract_rows(result.rows))])
+    return "\n".join([*lines, *(["", *table(contract_rows(result.rows))] if result.rows else [])])

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -35,6 +36,19 @@ static inline struct sockaddr_in engine_address(int i, int port) {
   struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
   a.sin_addr.s_addr = htonl(0x7f090000u | (uint32_t)((i / 250) << 8) | (uint32_t)(1 + i % 250));
   return a;
+}
+
+/* Events that the client of each stream has taken, shared by load and engines through a file. */
+#define MAX_WINDOWED 4096
+
+static inline volatile uint32_t *shared_counts(const char *path) {
+  int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  size_t size = MAX_WINDOWED * sizeof(uint32_t);
+  if (fd < 0 || ftruncate(fd, (off_t)size)) fail(path);
+  void *at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) fail(path);
+  close(fd);
+  return at;
 }
 
 static inline void without_delay(int fd) {
