@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -15,13 +16,24 @@ import pytest
 import yaml
 
 from support.checkout import ROOT
-from support.cluster import Cluster, await_true
+from support.cluster import Cluster, await_true, cluster_command
 from support.engine_manifests import engine_dict, policy_dict
 from support.live_operator import NAMESPACE, RULES, LiveOperator, clean, prepare, role, writes
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
 
 TABLE = "headrace-chat-fe-a"
+PAGES = (
+    "env",
+    f"PYTHONPATH={ROOT / 'tests'}",
+    sys.executable,
+    "-m",
+    "support.engine_pages",
+    "127.0.0.1",
+    "29200",
+    "1",
+    "1",
+)
 OUTAGE_SECONDS = 30.0  # twice what a Lease holds
 
 
@@ -95,8 +107,10 @@ def test_namespaces_that_are_watched_later_are_served_whole(cluster: Cluster, tm
     spaces = ("wide-ops", "wide-a", "wide-b")
     for space in spaces:
         cluster.kubectl("create", "namespace", space)
+    pages = subprocess.Popen(cluster_command(cluster.name, "exec", *PAGES), stdin=subprocess.DEVNULL)
     for space in spaces[1:]:
-        apply(cluster, *in_namespace(space, engine_dict("a", "http://127.0.0.1:1"), policy_dict()))
+        # What begins to be watched while the operator runs is judged by readings at once.
+        apply(cluster, *in_namespace(space, engine_dict("a", "http://127.0.0.1:29200"), policy_dict()))
     config = tmp_path / "operator.yaml"
     config.write_text("watchNamespaces: [wide-a]\n")
     one = LiveOperator(cluster, "op-wide", tmp_path, 9103, "wide-ops")
@@ -119,6 +133,8 @@ def test_namespaces_that_are_watched_later_are_served_whole(cluster: Cluster, tm
         assert "Traceback" not in one.log()
     finally:
         one.end()
+        pages.kill()
+        pages.wait()
         cluster.kubectl("delete", "namespace", *spaces, "--timeout=120s")
 
 

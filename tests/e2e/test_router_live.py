@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from headrace_api.table import RoutingTable
@@ -40,7 +41,8 @@ EDITS = 50
 
 def table(revision: int, **fields: Any) -> RoutingTable:
     fields = {"affinity": SESSION, "model": "llama-3.1-70b", "namespace": NAMESPACE} | fields
-    return services_table({"sim": ("sim", 8000, 1)}, revision=revision, **fields)
+    made = services_table({"sim": ("sim", 8000, 1)}, revision=revision, **fields)
+    return msgspec.structs.replace(made, policy_namespace=NAMESPACE)
 
 
 def measured(cluster: Cluster, *arguments: str) -> Any:
