@@ -90,6 +90,8 @@ _COMMON_PREFIXES: Final = (b"x-stainless-",)
 _MAX_KNOWN: Final = 1024
 _MAX_KNOWN_LINE: Final = 512
 _MAX_KNOWN_NAME: Final = 64
+# One unknown line in so many is kept: what many send alike gets in at once all the same, what comes once hardly ever.
+_ADMITTED: Final = 8
 
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
@@ -125,7 +127,11 @@ class Line:
 
 
 class _Names(dict[bytes, tuple[bytes, int, bool]]):
-    """Names as they are spelt -> lower case, rule, whether lines of this name are kept. Bounded as KnownLines is."""
+    """Names as they are spelt -> lower case, rule, whether lines of this name may be kept. Bounded as KnownLines is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._unknown = 0
 
     def __missing__(self, spelt: bytes) -> tuple[bytes, int, bool]:
         if not spelt or spelt.translate(None, _TOKEN):
@@ -133,7 +139,8 @@ class _Names(dict[bytes, tuple[bytes, int, bool]]):
             raise Malformed(f"a header name is a token with a colon right behind it, not {shown!r}")
         name = spelt.lower()
         found = (name, _rule_of(name), name in _COMMON or name.startswith(_COMMON_PREFIXES))
-        if len(spelt) <= _MAX_KNOWN_NAME:
+        self._unknown += 1
+        if self._unknown % _ADMITTED == 0 and len(spelt) <= _MAX_KNOWN_NAME:
             if len(self) >= _MAX_KNOWN:
                 self.clear()
             self[spelt] = found
@@ -143,13 +150,14 @@ class _Names(dict[bytes, tuple[bytes, int, bool]]):
 class KnownLines(dict[bytes, Line]):
     """Lines that were seen before, without CRLF -> Line. Looking up an unknown one parses it.
 
-    Bounded: when full it starts anew, so that a client that sends new lines without end costs the others one parse of
-    each of their lines in a thousand of its own.
+    Bounded: when full it starts anew. A client that sends new lines without end pays next to nothing above a plain
+    parse, and costs the others a parse of each of their lines now and then in thousands of its own.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._names = _Names()
+        self._unknown = 0
 
     def __missing__(self, raw: bytes) -> Line:
         spelt, colon, value = raw.partition(b":")
@@ -164,10 +172,12 @@ class KnownLines(dict[bytes, Line]):
         if rule & _VALUE_COUNTS:
             rule = _read(rule, value)
         line = Line(raw + b"\r\n", name, value, rule)
-        if common and len(raw) <= _MAX_KNOWN_LINE:
-            if len(self) >= _MAX_KNOWN:
-                self.clear()
-            self[raw] = line
+        if common:
+            self._unknown += 1
+            if self._unknown % _ADMITTED == 0 and len(raw) <= _MAX_KNOWN_LINE:
+                if len(self) >= _MAX_KNOWN:
+                    self.clear()
+                self[raw] = line
         return line
 
 

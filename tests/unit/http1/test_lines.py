@@ -30,7 +30,8 @@ SECRETS = [
 @pytest.mark.parametrize("raw", SECRETS, ids=lambda raw: raw.partition(b":")[0].decode())
 def test_what_tells_a_client_from_another_is_never_kept(raw: bytes) -> None:
     for known in (FROM_CLIENTS, KnownLines()):
-        assert known[raw].value
+        for _ in range(rules._ADMITTED):
+            assert known[raw].value
         assert raw not in known
     assert "s3cr3t" not in repr(line(raw))
 
@@ -41,14 +42,17 @@ def test_what_tells_a_client_from_another_is_never_kept(raw: bytes) -> None:
 )
 def test_what_many_send_alike_is_parsed_once(raw: bytes) -> None:
     known = KnownLines()
+    for _ in range(rules._ADMITTED):
+        assert raw not in known
+        assert known[raw].raw == raw + b"\r\n"
     assert known[raw] is known[raw]
-    assert known[raw].raw == raw + b"\r\n"
 
 
 def test_long_lines_are_not_kept() -> None:
     known = KnownLines()
     raw = b"Accept: " + b"a" * 600
-    assert known[raw].value == b"a" * 600
+    for _ in range(rules._ADMITTED):
+        assert known[raw].value == b"a" * 600
     assert not known
 
 
@@ -61,9 +65,10 @@ def test_a_client_that_sends_new_lines_without_end_fills_nothing() -> None:
         known[b"X-%d: 1" % number]
     assert len(known) <= rules._MAX_KNOWN
     assert len(known._names) <= rules._MAX_KNOWN
-    usual = known[b"Accept: */*"]
-    assert known[b"Accept: */*"] is usual
-    known[b"X-%b: 1" % (b"a" * 100)]
+    usual = [known[b"Accept: */*"] for _ in range(2 * rules._ADMITTED)]
+    assert usual[-1] is known[b"Accept: */*"]
+    for _ in range(rules._ADMITTED):
+        known[b"X-%b: 1" % (b"a" * 100)]
     assert not [name for name in known._names if len(name) > rules._MAX_KNOWN_NAME]
 
 
