@@ -1,20 +1,22 @@
 """Clients' API keys: who may use this router. Known by their hashes alone, read again as they change.
 
 On the request path. A key comes as ``Authorization: Bearer KEY`` or ``x-api-key: KEY``; none of them is ever passed on,
-kept, logged or compared byte by byte: its hash is looked up under a number of this process's own, so that time tells
-nothing of any hash. Without keys (missing or broken from the start) everything is refused: open is never an accident.
+kept, logged or compared byte by byte: its hash is looked up, by a number that differs from process to process, and
+compared in constant time. Without keys (missing or broken from the start) everything is refused: open is never an
+accident.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import os
 import re
 from collections.abc import Sequence
+from hashlib import sha256
+from hmac import compare_digest
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
+from headrace_router.http1.lines import CREDENTIAL
+from headrace_router.http1.request_head import RequestHead
 from headrace_router.mounted import Unusable, entries, read_file, settled
 from headrace_router.proxy.refusals import Refusal
 
@@ -42,13 +44,6 @@ _AMBIGUOUS: Final = Refusal(
 _NO_KEYS: Final = Refusal(503, "no_keys", "this router has read no API keys yet", retry_after=5.0)
 
 
-class Head(Protocol):
-    """What is needed of a request's head."""
-
-    def all(self, name: bytes) -> list[bytes]:
-        """Values of all lines of a header; ``name`` in lower case."""
-
-
 class ClientKeys:
     """The keys of a file, or of the files of a mounted Secret. ``check`` runs in a thread, one at a time."""
 
@@ -56,29 +51,37 @@ class ClientKeys:
         self.path = path
         self.error: str | None = None
         self._raw: dict[str, bytes] | None = None
-        self._blind = os.urandom(32)
         self._names: dict[bytes, tuple[bytes, str]] = {}
 
     def __len__(self) -> int:
         return len(self._names)
 
-    def who(self, head: Head) -> str | Refusal:
+    def who(self, head: RequestHead) -> str | Refusal:
         """The name of the request's key, or why the request is refused."""
-        if not self._names:
+        names = self._names
+        if not names:
             return _NO_KEYS
-        shown = [_bearer(value) for value in head.all(b"authorization")] + head.all(b"x-api-key")
-        if len(shown) != 1:
+        shown: bytes | None = None
+        for line in head.marked:
+            if not line.rule & CREDENTIAL:
+                continue
+            if line.name == b"authorization":
+                key = _bearer(line.value)
+            elif line.name == b"x-api-key":
+                key = line.value
+            else:
+                continue
             # Some clients show the same key in both.
-            if not shown:
-                return _NONE_GIVEN
-            if len(shown) > 2 or shown[0] is None or shown[1] is None or not hmac.compare_digest(shown[0], shown[1]):
+            if shown is not None and not compare_digest(shown, key):
                 return _AMBIGUOUS
-        key = shown[0]
-        if key is None or len(key) > MAX_KEY:
+            shown = key
+        if shown is None:
+            return _NONE_GIVEN
+        if len(shown) > MAX_KEY:
             return _UNKNOWN
-        digest = hashlib.sha256(key).digest()
-        found = self._names.get(self._blinded(digest))
-        if found is None or not hmac.compare_digest(found[0], digest):
+        digest = sha256(shown).digest()
+        found = names.get(digest)
+        if found is None or not compare_digest(found[0], digest):
             return _UNKNOWN
         return found[1]
 
@@ -126,15 +129,12 @@ class ClientKeys:
                 if not words:
                     continue
                 name, digest = _entry(words, file, f"{where}, line {number}")
-                names[self._blinded(digest)] = (digest, name)
+                names[digest] = (digest, name)
         if not names:
             raise Unusable(f"{self.path} holds no API key; {_RIGHT}")
         if len(names) > MAX_KEYS:
             raise Unusable(f"{self.path} holds more than {MAX_KEYS} API keys")
         return names
-
-    def _blinded(self, digest: bytes) -> bytes:
-        return hashlib.blake2b(digest, key=self._blind, digest_size=16).digest()
 
 
 def _entry(words: Sequence[str], file: str, where: str) -> tuple[str, bytes]:
@@ -149,7 +149,7 @@ def _entry(words: Sequence[str], file: str, where: str) -> tuple[str, bytes]:
     return name, bytes.fromhex(found[1])
 
 
-def _bearer(value: bytes) -> bytes | None:
-    """The key in an Authorization header; None: it has another form."""
+def _bearer(value: bytes) -> bytes:
+    """The key in an Authorization header; empty, which is no key, where it has another form."""
     scheme, _, key = value.partition(b" ")
-    return key.strip() if scheme.lower() == b"bearer" else None
+    return key.strip() if scheme.lower() == b"bearer" else b""

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_router.http1.request_head import RequestHead, parse_request_head
 from headrace_router.listener.keys import ClientKeys
 from headrace_router.mounted import Unusable
 from headrace_router.proxy.refusals import Refusal
@@ -22,17 +23,16 @@ def line(name: str, key: str) -> str:
     return f"{name} sha256:{hashlib.sha256(key.encode()).hexdigest()}\n"
 
 
-class Head:
-    def __init__(self, *lines: tuple[str, str]) -> None:
-        self._lines = [(name.lower().encode(), value.encode("latin-1")) for name, value in lines]
-
-    def all(self, name: bytes) -> list[bytes]:
-        return [value for key, value in self._lines if key == name]
+def head(*lines: tuple[str, str]) -> RequestHead:
+    stated = "".join(f"{name}: {value}\r\n" for name, value in lines)
+    found = parse_request_head(f"POST / HTTP/1.1\r\nHost: r\r\n{stated}\r\n".encode("latin-1"))
+    assert isinstance(found, RequestHead)
+    return found
 
 
 def asked(keys: ClientKeys, *lines: tuple[str, str]) -> str | int:
     """The key's name, or the status of the refusal."""
-    verdict = keys.who(Head(*lines))
+    verdict = keys.who(head(*lines))
     return verdict.status if isinstance(verdict, Refusal) else verdict
 
 
@@ -63,11 +63,12 @@ def keys(tmp_path: Path) -> ClientKeys:
         ([("Authorization", f"Bearer {KEY}, Bearer {OTHER}")], 401),
         ([("x-api-key", f"Bearer {KEY}")], 401),
         ([("x-api-key", "é" * 10)], 401),
-        ([("x-api-key", "k" * 100_000)], 401),
+        ([("x-api-key", "k" * 10_000)], 401),
         # Which of them counts would be a guess.
         ([("Authorization", f"Bearer {KEY}"), ("x-api-key", OTHER)], 401),
         ([("Authorization", f"Bearer {KEY}"), ("Authorization", f"Bearer {OTHER}")], 401),
-        ([("x-api-key", KEY), ("x-api-key", KEY), ("x-api-key", KEY)], 401),
+        ([("x-api-key", KEY), ("x-api-key", OTHER)], 401),
+        ([("x_api_key", KEY)], 401),
         ([("Authorization", "Basic eDp5"), ("x-api-key", KEY)], 401),
         # A hash is no key.
         ([("x-api-key", hashlib.sha256(KEY.encode()).hexdigest())], 401),
@@ -78,13 +79,13 @@ def test_who(keys: ClientKeys, lines: Sequence[tuple[str, str]], verdict: str | 
 
 
 def test_a_refusal_says_how_and_shows_nothing(keys: ClientKeys) -> None:
-    refusal = keys.who(Head(("x-api-key", "canary-1")))
+    refusal = keys.who(head(("x-api-key", "canary-1")))
     assert isinstance(refusal, Refusal)
-    shown = refusal.body(anthropic=True) + refusal.body(anthropic=False) + str(refusal.headers()).encode()
+    shown = refusal.body(anthropic=True) + refusal.body(anthropic=False) + refusal.lines()
     assert b"canary-1" not in shown
-    assert (b"WWW-Authenticate", b'Bearer error="invalid_token"') in refusal.headers()
+    assert b'WWW-Authenticate: Bearer error="invalid_token"\r\n' in refusal.lines()
     assert b'"authentication_error"' in refusal.body(anthropic=True)
-    assert (b"x-should-retry", b"false") in refusal.headers()
+    assert b"x-should-retry: false\r\n" in refusal.lines()
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=33, max_codepoint=126), max_size=40))
