@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from enum import IntEnum
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -36,12 +35,12 @@ class ClientTransport(Protocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
-class _Framing(IntEnum):
-    NOTHING = 0
-    LENGTH = 1
-    THEIR_CHUNKS = 2
-    OUR_CHUNKS = 3
-    CONNECTION_END = 4
+# How a body is framed. Plain numbers: an enumeration's members cost more to look up than the comparison.
+_NOTHING: Final = 0
+_LENGTH: Final = 1
+_THEIR_CHUNKS: Final = 2
+_OUR_CHUNKS: Final = 3
+_CONNECTION_END: Final = 4
 
 
 class Answer:
@@ -71,7 +70,7 @@ class Answer:
         self.transport = transport
         self._old = old
         self._head = b""
-        self._framing = _Framing.NOTHING
+        self._framing = _NOTHING
         self._remaining = 0
         self.keep_alive = keep_alive
         self.bodiless = bodiless
@@ -96,14 +95,14 @@ class Answer:
             if length is not None and status != 204:
                 framed = b"Content-Length: %d\r\n" % length
         elif length is not None:
-            self._framing = _Framing.LENGTH
+            self._framing = _LENGTH
             self._remaining = length
             framed = b"Content-Length: %d\r\n" % length
         elif self._old:
-            self._framing = _Framing.CONNECTION_END
+            self._framing = _CONNECTION_END
             self.keep_alive = False
         else:
-            self._framing = _Framing.THEIR_CHUNKS if chunked else _Framing.OUR_CHUNKS
+            self._framing = _THEIR_CHUNKS if chunked else _OUR_CHUNKS
             framed = _CHUNKED
         if not self.keep_alive:
             framed += _CLOSE
@@ -126,15 +125,18 @@ class Answer:
             ConnectionResetError: the connection is closing already.
         """
         framing = self._framing
-        if framing is _Framing.THEIR_CHUNKS:
-            self._send(raw)
-        elif framing is _Framing.LENGTH:
+        if framing == _THEIR_CHUNKS:
+            if self._head or self.transport.is_closing():
+                self._send(raw)
+            else:
+                self.transport.write(raw)
+        elif framing == _LENGTH:
             if len(payload) > self._remaining:
                 payload = payload[: self._remaining]
             self._remaining -= len(payload)
             self._send(payload)
-        elif payload and framing is not _Framing.NOTHING:
-            self._send(payload if framing is _Framing.CONNECTION_END else _chunk(payload))
+        elif payload and framing != _NOTHING:
+            self._send(payload if framing == _CONNECTION_END else _chunk(payload))
 
     def end(self) -> None:
         """The body is complete. Short of its length it is not: then the connection is aborted.
@@ -145,7 +147,7 @@ class Answer:
         if self._remaining:
             self.abort()
             return
-        chunks = self._framing is _Framing.THEIR_CHUNKS or self._framing is _Framing.OUR_CHUNKS
+        chunks = self._framing == _THEIR_CHUNKS or self._framing == _OUR_CHUNKS
         self._send(_END_OF_CHUNKS if chunks else b"")
         self.complete = True
 
@@ -155,14 +157,12 @@ class Answer:
         ``at_boundary``: what was put last ended where one of the engine's chunks ends.
         """
         framing = self._framing
-        room = framing in (_Framing.OUR_CHUNKS, _Framing.CONNECTION_END) or (
-            framing is _Framing.THEIR_CHUNKS and at_boundary
-        )
+        room = framing in (_OUR_CHUNKS, _CONNECTION_END) or (framing == _THEIR_CHUNKS and at_boundary)
         if event is None or not self.sent or not room or self.transport.is_closing():
             self.abort()
             return
         self.keep_alive = False
-        self._send(event if framing is _Framing.CONNECTION_END else _chunk(event))
+        self._send(event if framing == _CONNECTION_END else _chunk(event))
         self.transport.close()
         asyncio.get_running_loop().call_later(_LAST_BYTES, self.transport.abort)
 
@@ -170,7 +170,7 @@ class Answer:
         """Cut the connection so that the client can't take the answer for complete."""
         self.keep_alive = False
         self.complete = False
-        if self._framing is _Framing.CONNECTION_END:
+        if self._framing == _CONNECTION_END:
             connection = self.transport.get_extra_info("socket")
             if connection is not None:
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)

@@ -185,7 +185,8 @@ class Exchange(Trying):
 
     def _begin_relay(self, attempt: Attempt) -> None:
         """Nothing will be sent again: what was kept for it goes (a body of many MiB must not live as long as this)."""
-        self._let_go()
+        if self._kept is not None:
+            self._let_go()
         self._forget_body()
         self._chosen = None
         self._idle()
@@ -225,7 +226,6 @@ class Exchange(Trying):
 
     def _fault(self) -> None:
         """A bug of ours: whatever the state, the request ends and nothing stays held."""
-        log.exception("request %s failed", self.request_id)
         if self.over:
             return
         self._drop(accounting.ROUTER_ERROR)
@@ -241,16 +241,15 @@ class Exchange(Trying):
         self.over = True
         means = self.means
         means.deadlines.discard(self)
-        self._let_go()
-        self._forget_body()
+        if self._kept is not None:
+            self._let_go()
+        if self.asked.body:
+            self._forget_body()
         self.account.close()
         attempt = self._attempt
         if attempt is not None:
             # No circle of references is left to the garbage collector.
-            attempt.leg = None
-            attempt.relay = None
-            self._attempt = None
-        self._relay = None
+            attempt.leg = attempt.relay = self._attempt = self._relay = None
         means.ended(self.seen, self.client.answer)
         if self._begun:
             self.client.exchange_done()

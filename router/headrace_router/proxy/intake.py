@@ -34,9 +34,12 @@ _LOOP: Final = Refusal(
 
 
 class Asked:
-    """A request that may be routed. The body is let go of when nothing can be sent again."""
+    """A request that may be routed. The body is let go of when nothing can be sent again.
 
-    __slots__ = ("body", "client_retry", "facts", "policy", "priority", "route")
+    ``keep``: names of headers that engines may see although such names steer.
+    """
+
+    __slots__ = ("body", "client_retry", "facts", "keep", "policy", "priority", "route")
 
     def __init__(
         self,
@@ -46,6 +49,7 @@ class Asked:
         priority: TablePriority,
         body: bytes,
         client_retry: bool,
+        keep: frozenset[bytes],
     ) -> None:
         self.route = route
         self.policy = policy
@@ -53,6 +57,7 @@ class Asked:
         self.priority = priority
         self.body = body
         self.client_retry = client_retry
+        self.keep = keep
 
 
 def refused_by_head(head: RequestHead, route: Route | Refused, known: Known) -> Refusal | None:
@@ -139,10 +144,10 @@ def _asked(
 ) -> Asked:
     read = known.headers_of(policy)
     wanted = read.wanted
-    # Of a repeated header the first that is not empty counts.
     headers: dict[str, str] = {}
-    for line in head.lines:
-        if line.name in wanted and line.value:
+    for line in [line for line in head.lines if line.name in wanted]:
+        # Of a repeated header the first that is not empty counts.
+        if line.value:
             headers.setdefault(wanted[line.name], line.value.decode("utf-8", "surrogateescape"))
     priority = policy.priority(headers.get(read.priority))
     if isinstance(facts, str):
@@ -151,5 +156,7 @@ def _asked(
         key = affinity_key(policy.affinity, headers, facts)
         asked = RequestFacts(facts.model, key, len(body), facts.stream is True, needs(facts))
     asked.priority = priority.name
-    retried = bool(whole(headers[_CLIENT_RETRY], _MOST_RETRIES)) if _CLIENT_RETRY in headers else False
-    return Asked(route, policy, asked, priority, body, retried)
+    retried = headers.get(_CLIENT_RETRY, "0")
+    return Asked(
+        route, policy, asked, priority, body, retried != "0" and bool(whole(retried, _MOST_RETRIES)), read.keep
+    )

@@ -59,8 +59,7 @@ class Relay:
         """Body bytes came; see Sink."""
         try:
             self._answer.put(raw, payload)
-            observer = self._observer
-            if observer is not None and observer.feed(payload) and not self._started:
+            if self._observer is not None and self._observer.feed(payload) and not self._started:
                 self._started = True
                 self._exchange.account.first_token(self._attempt.pick)
         except ConnectionError:

@@ -116,7 +116,7 @@ class Trying:
         means = self.means
         try:
             picked = means.selector.pick(self.asked.facts, means.time())
-            if isinstance(picked, facts.Refusal) and picked.queue:
+            if type(picked) is facts.Refusal and picked.queue:
                 self._wait(picked)
             else:
                 self._first(picked)
@@ -205,8 +205,14 @@ class Trying:
         attempt = self._attempt = Attempt(self, pick)
         account.sending(pick)
         self._failed = None
-        self._arm_attempt()
         timeouts = self.asked.policy.table.timeouts
+        # First body byte of a stream, or the whole of a unary answer.
+        if self.asked.facts.stream:
+            if timeouts.first_byte:
+                self._arm("first_byte", timeouts.first_byte)
+        elif timeouts.unary:
+            self._unary_until = means.time() + timeouts.unary
+            self._arm("unary", timeouts.unary)
         try:
             outgoing = self._outgoing(pick)
         except NotSent as error:
@@ -228,7 +234,7 @@ class Trying:
                 self.head.lines,
                 peer=self.peer,
                 request_id=self.request_id,
-                keep=means.known().headers_of(asked.policy).keep,
+                keep=asked.keep,
                 drop_authorization=own is not None or means.keys is not None,
                 rules=self.head.rules,
             )
@@ -314,16 +320,6 @@ class Trying:
             relay.cut()
         elif kept.ended:
             relay.end()
-
-    def _arm_attempt(self) -> None:
-        """First body byte of a stream, or the whole of a unary answer."""
-        timeouts = self.asked.policy.table.timeouts
-        if self.asked.facts.stream:
-            if timeouts.first_byte:
-                self._arm("first_byte", timeouts.first_byte)
-        elif timeouts.unary:
-            self._unary_until = self.means.time() + timeouts.unary
-            self._arm("unary", timeouts.unary)
 
     def _let_go(self) -> None:
         """A better answer is here: the kept one must not hold a place and a connection as long as that one streams."""
