@@ -2,14 +2,14 @@
 
 On the request path, the slow one. A handler is made for one message and let go as soon as its body is whole, before
 anything is asked of an engine: the answer streams without it, and the connection is on the fast path again afterwards.
-It gets exactly the bytes of its message, whose end the connection's own reader has found, so that what follows is never
-in aiohttp's hands; and it writes nothing. Must not decide anything about a request.
+It gets the request line and the framing of its message and exactly its body, whose end the connection's own reader has
+found, so that what follows is never in aiohttp's hands; and it writes nothing. Must not decide anything about requests.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
@@ -17,9 +17,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler
 
 from headrace_router.http1.chunked import ChunkedReader
-from headrace_router.http1.lines import UPGRADE
+from headrace_router.http1.lines import CODING, HOST, LENGTH
 from headrace_router.http1.request_head import MAX_FIELD, MAX_HEAD, MAX_LINES, RequestHead
 
+_FRAMING: Final = HOST | LENGTH | CODING
 _LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
@@ -50,14 +51,14 @@ class AiohttpSide(web.Server):
             keepalive_timeout=0.0,
         )
 
-    def open(self, taker: Taker, head: RequestHead, raw: bytes) -> Taking:
-        """Begin with a message. ``raw``: its head as it came."""
+    def open(self, taker: Taker, head: RequestHead) -> Taking:
+        """Begin with a message."""
         taking = Taking(taker, head.chunked)
         handler = _Handler(self, loop=asyncio.get_running_loop(), **self._kwargs)
         handler.taking = taking
         taking.handler = handler
         handler.connection_made(taking)
-        handler.data_received(_without_upgrade(head, raw) if head.upgrade else raw)
+        handler.data_received(_framing_of(head))
         return taking
 
 
@@ -178,8 +179,7 @@ async def _take_in(request: web.BaseRequest) -> web.StreamResponse:
     return _Nothing()
 
 
-def _without_upgrade(head: RequestHead, raw: bytes) -> bytes:
-    """An offer of another protocol is ignored (RFC 9110 7.8), which aiohttp must not see to do."""
-    first = raw.lstrip(b"\r\n").partition(b"\r\n")[0]
-    kept: list[Any] = [line.raw for line in head.lines if not line.rule & UPGRADE]
-    return b"%b\r\n%b\r\n" % (first, b"".join(kept))
+def _framing_of(head: RequestHead) -> bytes:
+    """What aiohttp needs of a head. The rest was read by one set of rules already, and is never read by a second."""
+    first = f"{head.method} {head.target} HTTP/1.{head.minor}\r\n".encode("ascii")
+    return b"%b%b\r\n" % (first, b"".join([line.raw for line in head.marked if line.rule & _FRAMING]))

@@ -21,6 +21,7 @@ from headrace_router.listener.reading import (
     HEAD_TIMEOUT,
     LINGERING,
     RUNNING,
+    SKIPPING,
     TAKING,
     Reading,
 )
@@ -153,7 +154,7 @@ class ClientConnection(Reading):
                 self._refuse_head(HEAD_TIMEOUT)
         elif state in (BODY, TAKING):
             self._refuse(refusals.BODY_TIMEOUT, whole=False)
-        elif state in (LINGERING, CLOSING):
+        elif state in (LINGERING, CLOSING, SKIPPING):
             self.transport.abort()
 
     # Requests

@@ -32,6 +32,10 @@ RUNNING: Final = 3  # an exchange runs
 LINGERING: Final = 4  # answered for the last time; reads on so that the client sees it
 CLOSING: Final = 5  # the last bytes leave
 CLOSED: Final = 6
+SKIPPING: Final = 7  # answered without its body, whose bytes come and are dropped; then waits for a head
+
+# Bytes of a body that are dropped so that the connection can go on after a refusal.
+MOST_SKIPPED: Final = 64 * 1024
 
 HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is larger than allowed", final=True)
 HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
@@ -109,6 +113,8 @@ class Reading(asyncio.Protocol):
             self._pipeline(data)
         elif state == TAKING:
             self._take(data)
+        elif state == SKIPPING:
+            self._skip(data)
 
     def rearm(self, now: float) -> None:
         """Bytes of a body have come."""
@@ -188,8 +194,7 @@ class Reading(asyncio.Protocol):
         length = head.length or 0
         have = len(data) - end
         if isinstance(limit, Refusal):
-            whole = not head.chunked and have >= length and not head.expects
-            return data[end + length :] if self._refuse(limit, whole=whole) else b""
+            return self._refuse_by_head(head, limit, data[end:])
         self._limit = limit
         if (
             head.length is None
@@ -211,6 +216,31 @@ class Reading(asyncio.Protocol):
         if not self._hold(length):
             return data[end + length :] if self._refuse(refusals.TOO_MUCH, whole=True) else b""
         return self._run(data[end : end + length], data[end + length :] if have > length else b"")
+
+    def _refuse_by_head(self, head: RequestHead, refusal: Refusal, data: bytes) -> bytes:
+        """Answer before the body is read; returns what is to be read next."""
+        length = head.length or 0
+        missing = length - len(data)
+        skip = not head.chunked and not head.expects and missing <= MOST_SKIPPED
+        self._unsure = missing > 0
+        if not self._refuse(refusal, whole=skip):
+            return b""
+        self._unsure = False
+        if missing <= 0:
+            return data[length:]
+        self._state = SKIPPING
+        self._missing = missing
+        self.deadline = self._now() + self._listener.limits.lingering
+        return b""
+
+    def _skip(self, data: bytes) -> None:
+        """Drop the rest of a body that nobody wants."""
+        rest = data[self._missing :]
+        self._missing -= len(data) - len(rest)
+        if not self._missing:
+            self._state = HEAD
+            self.deadline = self._now() + self._listener.limits.idle
+            self._read(rest)
 
     # Bodies
 
@@ -244,7 +274,7 @@ class Reading(asyncio.Protocol):
         self._state = TAKING
         self.rearm(self._now())
         self._missing = head.length or 0
-        self._taking = taking = self._listener.side.open(self, head, data[:end])
+        self._taking = taking = self._listener.side.open(self, head)
         self._take(data[end:])
         if head.expects and self._state == TAKING and not taking.whole:
             self.transport.write(CONTINUE)

@@ -146,6 +146,25 @@ async def test_continue_is_said_where_the_body_is_wanted_and_only_there(hot: boo
 
 
 @BOTH
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_refusal_that_waits_for_no_body_keeps_the_connection_where_the_rest_is_small(
+    hot: bool, kept: bool
+) -> None:
+    """Common clients send head and body in two writes: a wrong path would cost each of them its connection."""
+    data = post(b"x" * (60_000 if kept else 70_000), "/unknown")
+    proxy = StubProxy()
+    async with listening(proxy, hot=hot) as (url, _), RawClient(url) as client:
+        await client.send(data[:200])
+        answer = await client.answer()
+        assert answer.status == 404
+        assert answer.header("Connection") == (None if kept else "close")
+        if kept:
+            await client.send(data[200:300])
+            await client.send(data[300:] + post(b"next", "/now"))
+            assert (await client.answer()).body == b"next"
+
+
+@BOTH
 async def test_a_refusal_is_read_by_a_client_that_is_still_sending(hot: bool) -> None:
     """Closing with bytes unread would reset the connection under the answer."""
     proxy = StubProxy()
