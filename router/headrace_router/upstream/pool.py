@@ -78,13 +78,18 @@ class Pool:
         for endpoint in self._of_engine.get(engine, ()):
             endpoint.close_idle()
 
+    def retire(self, engine: str) -> None:
+        """Keep none of the engine's connections: idle ones close now, busy ones when their answers end. For when other
+        certificates are to be believed."""
+        for endpoint in self._of_engine.pop(engine, ()):
+            del self._endpoints[endpoint.address]
+            endpoint.retired = True
+            endpoint.close_idle()
+
     def retain(self, engines: Collection[str]) -> None:
         """See UpstreamPool."""
         for engine in [engine for engine in self._of_engine if engine not in engines]:
-            for endpoint in self._of_engine.pop(engine):
-                del self._endpoints[endpoint.address]
-                endpoint.retired = True
-                endpoint.close_idle()
+            self.retire(engine)
 
     async def fetch(self, address: Address, target: str, timeout: float) -> int:  # noqa: ASYNC109
         """See UpstreamPool."""

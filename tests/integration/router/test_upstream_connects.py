@@ -14,6 +14,7 @@ from contextlib import contextmanager
 import pytest
 import trustme
 
+from headrace_router.http1.response_head import ResponseHead
 from headrace_router.upstream import pool
 from headrace_router.upstream.connect import TTL
 from headrace_router.upstream.port import Address, Cut, NotSent
@@ -349,6 +350,27 @@ async def test_tls_by_an_unknown_authority_is_refused(authority: trustme.CA, tru
         assert "certificate verify failed" in str(error)
         assert engine.received == 0
         assert unreached == ["ns/a"]
+
+
+async def test_what_was_believed_before_is_kept_by_no_connection(authority: trustme.CA) -> None:
+    """An authority that is taken away must not live on in connections that are always busy."""
+    context = trusting(authority)
+
+    class Busy(Noted):
+        def head_came(self, head: ResponseHead) -> None:
+            super().head_came(head)
+            used.retire("ns/a")
+
+    async with TlsEngine(authority, "localhost") as engine, pooled(None, lambda _: context) as used:
+        used.retire("ns/unknown")
+        await tried(used, engine.at("localhost"))
+        busy = Busy()
+        used.send(engine.at("localhost"), ASKED, busy, connect=20.0)
+        assert await busy.end() == "ended"
+        assert engine.connections == 1
+        context = trusting(trustme.CA())
+        assert (await tried(used, engine.at("localhost"))).kind == "NotSent"
+        await until(lambda: not used.connections)
 
 
 async def test_an_authority_that_is_missing_is_not_sent_and_says_nothing_of_the_network() -> None:
