@@ -123,9 +123,10 @@ class Access:
     def _look(self, engines: Iterable[str]) -> None:
         """Tell of engines that lack something, and say it once in the log."""
         assert self._view is not None
-        found = {
-            name: why for name in engines if (why := self.engines.lacking(self._view.engines[name].config)) is not None
-        }
+        found: dict[str, str] = {}
+        if not self.engines.complete():
+            known = self._view.engines
+            found = {name: why for name in engines if (why := self.engines.lacking(known[name].config)) is not None}
         for name, why in found.items():
             self._usable(name, False)
             if self._told.get(name) != why:

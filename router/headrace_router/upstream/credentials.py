@@ -76,8 +76,13 @@ class EngineCredentials:
 
     def follow(self, engines: Iterable[TableEngine]) -> None:
         """Called with each new view: what is mounted beyond its engines' references is nobody's trouble."""
-        found = (each for engine in engines for each in (key_of(engine), ca_of(engine)))
-        self._wanted = frozenset(each for each in found if each is not None)
+        wanted: set[Reference | None] = set()
+        for engine in engines:
+            if engine.auth is not None:
+                wanted.add(key_of(engine))
+            if engine.tls is not None:
+                wanted.add(ca_of(engine))
+        self._wanted = frozenset(each for each in wanted if each is not None)
 
     def authorization(self, engine: TableEngine) -> bytes | None:
         """The header line with the engine's own key; None: it names none.
@@ -106,8 +111,14 @@ class EngineCredentials:
             raise NotSent(self._missing(ca))
         return context
 
+    def complete(self) -> bool:
+        """Whether nothing is missing that the followed engines name."""
+        return all(self._known(each) for each in self._wanted)
+
     def lacking(self, engine: TableEngine) -> str | None:
         """Why an engine can't be used; None: nothing that it names is missing."""
+        if engine.auth is None and engine.tls is None:
+            return None
         key, ca = key_of(engine), ca_of(engine)
         if key is not None and key not in self._lines:
             return self._missing(key)

@@ -25,6 +25,8 @@ def trust_in(authorities: bytes) -> ssl.SSLContext:
         ValueError: there is no certificate, or one that can't be read: half a bundle must not pass for a whole one.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # What is named is trusted, be it an engine's own certificate.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     add_authorities(context, authorities)
     return _hardened(context)
 

@@ -89,6 +89,16 @@ async def test_the_stated_authority_alone_is_trusted(tmp_path: Path, authority: 
             assert await metric(router.admin_address, "headrace_credential_rejects_total", what="engine") == 1
 
 
+async def test_an_engines_own_certificate_is_enough(tmp_path: Path, authority: Authority, issued: Issued) -> None:
+    tree = tmp_path / "credentials"
+    own = issued.cert.partition(b"-----END CERTIFICATE-----")[0] + b"-----END CERTIFICATE-----\n"
+    mounted(tree, "configmaps", "engine-ca").put(ca__crt=own)
+    async with FakeEngine(answers, tls=issued.server()) as engine:
+        given = table({"a": engine.url}, {"a": CA})
+        async with router_in_loop(tmp_path / "t", given, access=AccessFiles(credentials=tree)) as router:
+            assert (await ask(router.address, ASK)).status == 200
+
+
 async def until_served(router: Router) -> None:
     """An engine that was found unreachable too often has its trial first."""
 
