@@ -112,6 +112,9 @@ HEADS = [
         400,
         "RFC 9112 6.1",
     ),
+    # What the next parser may read from the first line or from the last
+    Hostile("two_kinds", _post(b"Content-Type: application/json", b"Content-Type: text/plain"), 400, "RFC 9110 8.3"),
+    Hostile("two_credentials", _post(b"Authorization: Bearer a", b"Authorization: Bearer b"), 400, "RFC 9110 11.6.2"),
     # Host
     Hostile("no_host", b"GET /v1/models HTTP/1.1\r\n\r\n", 400, "RFC 9112 3.2"),
     Hostile("two_hosts", b"GET /v1/models HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400, _TWO_HOSTS),

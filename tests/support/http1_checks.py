@@ -118,6 +118,10 @@ def check_accepted(head: RequestHead) -> None:
     names = [line.name for line in head.lines]
     assert names.count(b"host") in ((1,) if head.minor else (0, 1))
     assert names.count(b"content-length") + names.count(b"transfer-encoding") <= 1
+    assert names.count(b"content-type") <= 1 and names.count(b"authorization") <= 1
+    assert head.minor or not (head.chunked or head.expects)
+    connection = {member.strip(b" \t").lower() for value in head.all(b"connection") for member in value.split(b",")}
+    assert head.keep_alive == (b"close" not in connection and (head.minor == 1 or b"keep-alive" in connection))
     assert (head.length is not None) == (b"content-length" in names)
     assert head.chunked == (b"transfer-encoding" in names)
     assert head.marked == [line for line in head.lines if line.rule]

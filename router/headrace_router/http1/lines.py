@@ -35,6 +35,7 @@ KIND: Final = 1 << 19  # Content-Type
 EVENT_STREAM: Final = 1 << 20  # and it is text/event-stream
 JSON: Final = 1 << 21  # and it is application/json
 ENCODED: Final = 1 << 22  # Content-Encoding that is not identity
+AUTHORIZATION: Final = 1 << 23
 
 MAX_FIELD: Final = 32 * 1024
 # Digits of a Content-Length; ten thousand times what any body here can have.
@@ -61,7 +62,7 @@ _RULES: Final = {
     b"x-forwarded-for": STOPS_BEFORE_ENGINE | FORWARDED_FOR,
     b"content-type": KIND,
     b"content-encoding": ENCODED,
-    b"authorization": CREDENTIAL,
+    b"authorization": CREDENTIAL | AUTHORIZATION,
     b"x-api-key": CREDENTIAL,
     b"api-key": CREDENTIAL,
     # Read as orders by gateways and endpoint pickers between router and engine; from outside never trusted.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_router.http1.lines import (
+    AUTHORIZATION,
     BAD_HOST,
     BAD_LENGTH,
     CHUNKED,
@@ -21,6 +22,7 @@ from headrace_router.http1.lines import (
     FROM_CLIENTS,
     HOST,
     KEEPS,
+    KIND,
     LENGTH,
     MAX_DIGITS,
     UPGRADE,
@@ -42,7 +44,8 @@ _METHOD: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _FRONT: Final = re.compile(rb"\r\Z|(?:\r\n)?(?:\Z|[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}(?: |\Z))")
 # LF without CR before it, CR without LF behind it, and what stands in no head.
 _STRAY: Final = re.compile(rb"(?<!\r)\n|\r[^\n]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-_ONCE: Final = HOST | LENGTH | CODING
+# Of two such lines a gateway may believe the first and an engine the last.
+_ONCE: Final = HOST | LENGTH | CODING | KIND | AUTHORIZATION
 _UNUSUAL: Final = BAD_HOST | BAD_LENGTH | CODING | EXPECT | UPGRADE | CLOSES
 _MAX_KNOWN: Final = 256
 _MAX_KNOWN_LINE: Final = 128
