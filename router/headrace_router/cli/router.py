@@ -13,6 +13,7 @@ from headrace_api.commands import Command, InputError
 from headrace_router.cli.access_arguments import add_access_arguments, read_access_arguments
 from headrace_router.cli.limit_arguments import add_limit_arguments, read_limit_arguments
 from headrace_router.cli.table_arguments import add_table_arguments, read_table_arguments
+from headrace_router.cli.trace_arguments import add_trace_arguments, read_trace_arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--grace", metavar="S", default="20", help="seconds that streams have after that (%(default)s)")
     parser.add_argument("--access-log", action="store_true", help="one JSON line a request on stdout")
+    add_trace_arguments(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -48,6 +50,7 @@ def run(arguments: argparse.Namespace) -> int:
     tables = read_table_arguments(arguments, faults)
     access = read_access_arguments(arguments, faults)
     limits = read_limit_arguments(arguments, faults)
+    traces = read_trace_arguments(arguments, faults)
     if faults:
         raise InputError(faults)
 
@@ -67,6 +70,7 @@ def run(arguments: argparse.Namespace) -> int:
         access=access,
         metrics=metrics,
         limits=limits,
+        traces=traces,
     )
     return uvloop.run(serve(settings, _say))
 

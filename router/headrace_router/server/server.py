@@ -48,6 +48,7 @@ from headrace_router.telemetry.access_log import STDOUT, AccessLog
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import Calm
 from headrace_router.telemetry.metrics import Metrics
+from headrace_router.telemetry.trace_settings import TraceSettings, start_tracing
 from headrace_router.upstream.pool import Pool
 from headrace_router.upstream.resolve import Resolver
 
@@ -73,6 +74,7 @@ class Settings:
     access: AccessFiles = field(default_factory=AccessFiles)
     metrics: tuple[str, int] | None = None
     limits: Limits = field(default_factory=Limits)
+    traces: TraceSettings | None = None
 
 
 class Router:
@@ -101,6 +103,7 @@ class Router:
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
         self.access_log = AccessLog(STDOUT, self.metrics.log_dropped) if settings.access_log else None
         self.proxy = Proxy(
+        self.tracing = start_tracing(settings.traces, self.metrics.spans) if settings.traces is not None else None
             self.selector,
             self.upstream,
             self.waiting,
@@ -108,6 +111,7 @@ class Router:
             BodyMemory(settings.limits.body_memory),
             access_log=self.access_log,
             keys=self.access.keys,
+            traces=self.tracing.traces if self.tracing is not None else None,
             credentials=self.access.engines,
         )
         self.around = surroundings(settings.tables, chance.random)
@@ -229,6 +233,8 @@ class Router:
         if self.access_log is not None:
             await self.access_log.close()
         for runner in self._beside:
+        if self.tracing is not None:
+            await self.tracing.close()
             await runner.cleanup()
 
     async def _listen(self, host: str, port: int) -> asyncio.Server | TlsServer:
