@@ -18,11 +18,12 @@ from bench.router.machine import machine
 from bench.router.measurements import MEASUREMENTS
 from bench.router.peers import known_peers
 from bench.router.processes import BenchFailed, Children
-from bench.router.result import Result, read_result
+from bench.router.result import Result, read_result, schema
 from bench.router.run import Plan, run, say
 from bench.router.text import text_of
 
 ROWS = tuple(one.id for one in MEASUREMENTS)
+ENDING = (signal.SIGINT, signal.SIGTERM)
 MOST_ROUNDS, MOST_SECONDS = 50, 60.0
 
 
@@ -40,6 +41,7 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--read", type=Path, metavar="FILE", help="measure nothing; show such a JSON")
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md in any case")
     parser.add_argument("--no-docs", action="store_true", help="in no case; else a run of all rows and peers writes it")
+    parser.add_argument("--schema", action="store_true", help="print the JSON's schema and do nothing else")
     parser.add_argument("--profile", action="store_true", help="where our router's time goes, instead of figures")
     arguments = parser.parse_args(words)
     arguments.only = [name for name in arguments.only.split(",") if name]
@@ -76,7 +78,11 @@ def measure(arguments: argparse.Namespace) -> Result | str:
 def main() -> int:
     """0: measured, whatever came out; 3: it could not be measured; 130: Ctrl-C."""
     arguments = read_arguments()
-    signal.signal(signal.SIGTERM, _end)
+    if arguments.schema:
+        print(schema().decode(), end="")
+        return 0
+    for number in ENDING:  # Ctrl-C too: a shell's background job is started with it ignored
+        signal.signal(number, _end)
     try:
         result = read_result(arguments.read.read_bytes()) if arguments.read else measure(arguments)
     except (BenchFailed, msgspec.MsgspecError, OSError) as fault:
@@ -99,6 +105,8 @@ def main() -> int:
 
 
 def _end(_number: int, _frame: FrameType | None) -> None:
+    for number in ENDING:  # once is enough: a second one must not cut short the ending of what was started
+        signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 

@@ -302,7 +302,8 @@ static void take_request(struct conn *c) {
   }
 }
 
-static void on_readable(struct conn *c) {
+/* A short read means that there is no more, unless the peer's end was told of by the same event. */
+static void on_readable(struct conn *c, int at_end) {
   for (;;) {
     if (c->room - c->have < 2) {
       c->room = c->room * 2 + 20000;
@@ -314,7 +315,7 @@ static void on_readable(struct conn *c) {
     size_t asked = c->room - c->have - 1;
     c->have += (size_t)n;
     take_request(c);
-    if (c->fd < 0 || (size_t)n < asked) return;
+    if (c->fd < 0 || ((size_t)n < asked && !at_end)) return;
   }
 }
 
@@ -330,7 +331,7 @@ static void on_connect(struct listener *l) {
     c->fd = fd;
     c->engine = l->engine;
     c->at_heap = -1;
-    struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.u64 = (uint64_t)(uintptr_t)c};
+    struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.u64 = (uint64_t)(uintptr_t)c};
     epoll_ctl(poller, EPOLL_CTL_ADD, fd, &e);
   }
 }
@@ -387,7 +388,7 @@ int main(int argc, char **argv) {
       if (at & 1) { on_connect((struct listener *)(at & ~(uintptr_t)1)); continue; }
       struct conn *c = (struct conn *)at;
       if (c->fd >= 0 && events[i].events & EPOLLOUT) on_writable(c);
-      if (c->fd >= 0 && events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) on_readable(c);
+      if (c->fd >= 0 && events[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) on_readable(c, events[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
     }
     int64_t now = now_ns();
     while (heaped && heap[0]->due <= now) on_timer(heap[0], now);

@@ -65,7 +65,7 @@ static void connect_one(struct conn *c) {
   c->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (connect(c->fd, (struct sockaddr *)to, sizeof *to)) { errors[CONNECT]++; close(c->fd); c->fd = -1; return; }
   without_delay(c->fd);
-  struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLET, .data.ptr = c};
+  struct epoll_event e = {.events = EPOLLIN | EPOLLOUT | EPOLLRDHUP | EPOLLET, .data.ptr = c};
   epoll_ctl(poller, EPOLL_CTL_ADD, c->fd, &e);
   c->have = 0;
   c->where = HEAD;
@@ -223,7 +223,8 @@ static void gone(struct conn *c, int64_t now) {
   if (option.mode == STREAM || (option.mode == UNARY && !option.rate)) ask(c, now); else idle[idle_count++] = c;
 }
 
-static void on_readable(struct conn *c) {
+/* A short read means that there is no more, unless the peer's end was told of by the same event. */
+static void on_readable(struct conn *c, int at_end) {
   for (;;) {
     int fd = c->fd;
     size_t room = BUFFER - c->have;
@@ -236,7 +237,7 @@ static void on_readable(struct conn *c) {
     if (c->fd != fd) return;
     c->have -= done;
     if (c->have && done) memmove(c->in, c->in + done, c->have);
-    if ((size_t)n < room) return;
+    if ((size_t)n < room && !at_end) return;
   }
 }
 
@@ -297,7 +298,7 @@ static void poll_once(int64_t until) {
   for (int i = 0; i < n; i++) {
     struct conn *c = got[i].data.ptr;
     if (c->fd >= 0 && c->out_left && got[i].events & EPOLLOUT) flush(c);
-    if (c->fd >= 0 && got[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) on_readable(c);
+    if (c->fd >= 0 && got[i].events & (EPOLLIN | EPOLLHUP | EPOLLERR)) on_readable(c, got[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR));
   }
 }
 

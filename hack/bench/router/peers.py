@@ -19,6 +19,9 @@ from bench.router.install import HERE, venv_of
 from bench.router.load import Bench, Engines
 from bench.router.processes import LOOPBACK, BenchFailed, Child, free_port, wait_for_port
 
+HEAT = (
+    2.0  # seconds of load after the start: what is done once, and what an interpreter learns, stays out of the figures
+)
 START_WITHIN = 120.0  # LiteLLM imports for ten seconds on a quiet machine
 SBIN = os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"))
 
@@ -65,11 +68,13 @@ class Peer:
         while True:
             tried = bench.load("unary", running.to, [], connections=1, seconds=0.2, warmup=0.05, rate=20)
             if tried.requests and not sum(tried.errors.values()):
-                return running
+                break
             child.check()
             if time.monotonic() > until:
                 raise BenchFailed(f"{self.name} answers {tried.first_error[:300]!r}: {child.last_words()}")
             time.sleep(0.5)
+        bench.load("unary", running.to, [], connections=64, seconds=HEAT, warmup=0)
+        return running
 
 
 def filled(text: str, folder: Path, port: int, engines: Engines) -> str:
