@@ -102,16 +102,16 @@ class Router:
         self.upstream.on_connect = self.metrics.connect.observe
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
         self.access_log = AccessLog(STDOUT, self.metrics.log_dropped) if settings.access_log else None
-        self.proxy = Proxy(
         self.tracing = start_tracing(settings.traces, self.metrics.spans) if settings.traces is not None else None
+        self.proxy = Proxy(
             self.selector,
             self.upstream,
             self.waiting,
             self.ledger,
             BodyMemory(settings.limits.body_memory),
             access_log=self.access_log,
-            keys=self.access.keys,
             traces=self.tracing.traces if self.tracing is not None else None,
+            keys=self.access.keys,
             credentials=self.access.engines,
         )
         self.around = surroundings(settings.tables, chance.random)
@@ -232,9 +232,9 @@ class Router:
         await self.upstream.close()
         if self.access_log is not None:
             await self.access_log.close()
-        for runner in self._beside:
         if self.tracing is not None:
             await self.tracing.close()
+        for runner in self._beside:
             await runner.cleanup()
 
     async def _listen(self, host: str, port: int) -> asyncio.Server | TlsServer:
