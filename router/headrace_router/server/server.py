@@ -98,7 +98,8 @@ class Router:
             renewed=self._renew,
         )
         resolver = Resolver()
-        self.upstream = Pool(resolver, self.access.engines.context)
+        # Places of its own: engines' names that hang hold up no Service.
+        self.upstream = Pool(Resolver(), self.access.engines.context)
         self.upstream.on_connect = self.metrics.connect.observe
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
         self.access_log = AccessLog(STDOUT, self.metrics.log_dropped) if settings.access_log else None
@@ -254,7 +255,7 @@ class Router:
         return _url(runner.addresses[0])
 
     def _renew(self, engine: str) -> None:
-        self.upstream.renew(engine)
+        self.upstream.retire(engine)
 
     def _set_ready(self, engine: str, ready: bool) -> None:
         """An engine that can't be used isn't picked while another is there; one that can be is as good as a new one."""
