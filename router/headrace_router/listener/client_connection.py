@@ -205,21 +205,25 @@ class ClientConnection(Reading):
         return False
 
     def _finish(self) -> None:
-        """Close after the last answer, so that the client gets to see it (RFC 9112 9.6)."""
+        """Close after the last answer, in steps: with input unread the client might lose it (RFC 9112 9.6)."""
+        transport = self.transport
+        unsure = self._unsure or self._pending is not None
         self._pending = None
-        if self._unsure and self.answer.complete and not self.transport.is_closing():
+        if self.answer.complete and not transport.is_closing() and (unsure or transport.can_write_eof()):
             self._linger(self._listener.limits.lingering)
-            return
-        self._state = CLOSING
-        self.deadline = self._now() + FLUSHING
-        self.transport.close()
+        else:
+            self._state = CLOSING
+            self.deadline = self._now() + FLUSHING
+            transport.close()
 
     def _linger(self, seconds: float) -> None:
+        """Say that nothing more comes, and read on without a use for it until the client closes too."""
+        transport = self.transport
         self._state = LINGERING
         self._pending = None
-        self.deadline = self._now() + seconds
-        if self.transport.can_write_eof():
-            self.transport.write_eof()
+        self.deadline = self._now() + (FLUSHING if transport.get_write_buffer_size() else seconds)
+        if transport.can_write_eof():
+            transport.write_eof()
 
     # Refusals
 

@@ -305,6 +305,22 @@ async def test_too_much_behind_a_request_closes_after_its_answer(hot: bool) -> N
         assert len(proxy.requests) == 1
 
 
+@BOTH
+async def test_a_last_answer_survives_what_its_client_sent_behind_it(hot: bool) -> None:
+    """RFC 9112 9.6: closed with input unread, the connection is reset, and the answer lost that was on its way."""
+    proxy = StubProxy()
+    async with listening(proxy, hot=hot) as (url, listener):
+        for number in range(50):
+            async with RawClient(url) as client:
+                await client.send(post(b"%d" % number, "/now", "Connection: close") + b"POST /now HT")
+                await client.send(post(b"never", "/now") * 500)
+                raw = await client.to_end()
+                assert raw.endswith(b"\r\n\r\n%d" % number)
+                assert not client.reset
+        assert len(proxy.requests) == 50
+        await until(lambda: not listener.connections)
+
+
 async def test_old_clients_are_kept_only_if_they_ask() -> None:
     proxy = StubProxy()
     async with listening(proxy) as (url, _):
