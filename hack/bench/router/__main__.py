@@ -42,7 +42,12 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--docs", action="store_true", help="write docs/benchmarks.md in any case")
     parser.add_argument("--no-docs", action="store_true", help="in no case; else a run of all rows and peers writes it")
     parser.add_argument("--schema", action="store_true", help="print the JSON's schema and do nothing else")
-    parser.add_argument("--profile", action="store_true", help="where our router's time goes, instead of figures")
+    parser.add_argument(
+        "--profile", action="store_true", help=f"where our router's time goes; --rows of {', '.join(profile.LOADS)}"
+    )
+    parser.add_argument(
+        "--key", choices=("header", "field", "none"), default="header", help="affinity key of --profile"
+    )
     arguments = parser.parse_args(words)
     arguments.only = [name for name in arguments.only.split(",") if name]
     arguments.rows = [name for name in arguments.rows.split(",") if name]
@@ -70,7 +75,7 @@ def measure(arguments: argparse.Namespace) -> Result | str:
     with tempfile.TemporaryDirectory(prefix="headrace-bench-") as folder, Children(Path(folder)) as children:
         bench = Bench(tools(), children, {facts.proxy_core}, set(facts.load_cores))
         if arguments.profile:
-            return profile.profile(bench, arguments.seconds)
+            return profile.profile(bench, arguments.seconds, arguments.rows, arguments.key)
         say(f"{facts.cpu}, {facts.cores} cores, load {facts.load_1:g}")
         return run(bench, plan, facts)
 

@@ -1,107 +1,132 @@
-"""Where our router's time goes: cProfile over a loaded window, by function and by package, in us a request.
+"""Where our router's CPU time goes, in us a request: stacks sampled by CPU time in a loaded window, and what perf says.
 
-The profiler makes Python calls dearer than C ones, so shares mislead about small functions; the plain CPU per request
-stands beside it. If perf is there, the kernel's and the libraries' shares come from it, from a run without cProfile.
+A share of the samples times the CPU time per request of the same window. perf (if it is there) tells the kernel's, the
+interpreter's and the libraries' shares apart, which Python's stacks can't.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import pstats
 import re
 import shutil
 import signal
 import subprocess
 import time
-from collections import defaultdict
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from bench.router import ours
-from bench.router.load import Bench, Engines
-from bench.router.measurements import CONNECTIONS, Target
-from bench.router.measurements import MEASUREMENTS as ALL
+from bench.router.load import Bench, Load
+from bench.router.measurements import CONNECTIONS
 from bench.router.peers import Peer, Running
-from bench.router.processes import BenchFailed
+from bench.router.processes import BenchFailed, Child
 
-SHOWN = 45
+LOADS: dict[str, dict[str, object]] = {
+    "unary2k": {"body": 2048},
+    "unary16k": {"body": 16384},
+    "sse-paced": {"connections": 400, "chunks": 100_000, "pace": 20},
+}
+SHOWN = 40
+AT_LEAST = 10.0  # seconds: 250 samples a second of CPU are few
 
-
-def profile(bench: Bench, seconds: float) -> str:
-    """Run both and return the text."""
-    engines = bench.engines(4)
-    plain = Peer("ours", ours.command(), ours.version).start(bench, engines)
-    figures = ALL[0].run(Target(bench, engines, plain, seconds, 1.0))
-    parts = [
-        f"unary 2 KiB: {figures['cpu_us']:.1f} us CPU a request, {figures['rate']:,.0f} requests/s, without a profiler"
-    ]
-    if shutil.which("perf"):
-        parts += ["", "perf: share of CPU samples", *_perf(bench, plain, seconds)]
-    bench.children.end(plain.child)
-    return "\n".join([*parts, "", *_cprofile(bench, engines, seconds)])
+Where = tuple[str, int, str]
+Stacks = Sequence[tuple[int, Sequence[Where]]]
 
 
-def _load(bench: Bench, running: Running, seconds: float) -> Any:
-    return bench.begin("unary", running.to, running.pids, connections=CONNECTIONS, seconds=seconds, warmup=0.1)
+def profile(bench: Bench, seconds: float, rows: Sequence[str], key: str) -> str:
+    """Each load that was asked for, as text.
+
+    Raises:
+        BenchFailed: the router did not write its samples.
+    """
+    seconds = max(seconds, AT_LEAST)
+    samples = bench.children.folder / "samples"
+    command = ours.command(key="field" if key == "field" else "header", inside=("--samples", str(samples)))
+    running = Peer("ours", command, ours.version).start(bench, bench.engines(4))
+    parts = []
+    for name, options in LOADS.items():
+        if name in rows or (not rows and name == "unary2k"):
+            samples.unlink(missing_ok=True)
+            parts += _one(bench, running, name, {**options, "seconds": seconds, "key": key}, samples)
+    return "\n".join(parts)
 
 
-def _cprofile(bench: Bench, engines: Engines, seconds: float) -> list[str]:
-    stats_file = bench.children.folder / "ours.pstats"
-    peer = Peer("ours-profiled", ours.command(inside=("--profile", str(stats_file))), ours.version)
-    running = peer.start(bench, engines)
-    bench.finish(_load(bench, running, 1.0))
-    os.kill(running.child.process.pid, signal.SIGUSR1)
-    done = bench.finish(_load(bench, running, seconds))
-    os.kill(running.child.process.pid, signal.SIGUSR2)
+def _one(bench: Bench, running: Running, name: str, options: dict[str, object], samples: Path) -> list[str]:
+    pid = running.child.process.pid
+    load = _begin(bench, running, options)
+    perf = _perf(bench, running, AT_LEAST / 2)
+    bench.finish(load)
+    os.kill(pid, signal.SIGUSR1)
+    done = bench.finish(_begin(bench, running, options))
+    os.kill(pid, signal.SIGUSR2)
     until = time.monotonic() + 20
-    while not stats_file.exists():
+    while not samples.exists():
         if time.monotonic() > until:
-            raise BenchFailed("the profile was not written within 20 s")
+            raise BenchFailed("the router's samples were not written within 20 s")
         time.sleep(0.05)
-    bench.children.end(running.child)
-    return profile_lines(pstats.Stats(str(stats_file)).stats, done.requests)  # type: ignore[attr-defined]
+    each, what = _each(done, running)
+    head = f"{name}: {each:.1f} us CPU {what}, {done.seconds:g} s"
+    return [head, *perf, *profile_lines(read_stacks(samples.read_text()), each), ""]
 
 
-def profile_lines(stats: dict[tuple[str, int, str], tuple[int, int, float, float, Any]], requests: int) -> list[str]:
-    """Functions and packages by own time, us a request. ``stats`` as pstats keeps them."""
-    own = sorted(((entry[2], entry[1], where) for where, entry in stats.items()), reverse=True)
-    packages: dict[str, float] = defaultdict(float)
-    for seconds, _, where in own:
-        packages[package_of(where)] += seconds
-    each = 1e6 / max(1, requests)
-    lines = [f"cProfile over about {requests} requests: own time by package, us a request"]
-    ordered = sorted(packages.items(), key=lambda item: -item[1])
-    lines += [f"{seconds * each:9.2f}  {name}" for name, seconds in ordered if seconds * each >= 0.05]
-    lines += ["", "own time by function: us a request, calls a request"]
-    for seconds, calls, (file, line, name) in own[:SHOWN]:
-        place = f"{Path(file).parent.name}/{Path(file).name}:{line} " if line else ""
-        lines.append(f"{seconds * each:9.2f} {calls / max(1, requests):8.2f}  {place}{name}")
+def _begin(bench: Bench, running: Running, options: dict[str, object]) -> Child:
+    mode = "stream" if "chunks" in options else "unary"
+    return bench.begin(mode, running.to, running.pids, **{"connections": CONNECTIONS, "warmup": 0.2, **options})
+
+
+def _each(done: Load, running: Running) -> tuple[float, str]:
+    count, what = (done.requests, "a request") if not done.events else (done.events, "an event")
+    return done.cpu_of(running.pids) / max(1, count) * 1e6, what
+
+
+def read_stacks(text: str) -> Stacks:
+    """What inside.py wrote: a count and a stack a line, the innermost function first."""
+    return [
+        (int(count), [(str(file), int(line), str(name)) for file, line, name in stack])
+        for count, stack in map(json.loads, text.splitlines())
+    ]
+
+
+def profile_lines(stacks: Stacks, each: float) -> list[str]:
+    """Own time by module and by function, and time with all that a function called. ``each``: us of all samples."""
+    own: Counter[Where] = Counter()
+    whole: Counter[Where] = Counter()
+    modules: Counter[str] = Counter()
+    for count, stack in stacks:
+        if stack:
+            own[stack[0]] += count
+            modules[module_of(stack[0][0])] += count
+        for where in set(stack):
+            whole[where] += count
+    total = sum(count for count, _ in stacks)
+    scale = each / max(1, total)
+    lines = [f"{total} samples; own time by module, us"]
+    lines += [f"{count * scale:9.2f}  {name}" for name, count in modules.most_common() if count * scale >= 0.1]
+    lines += ["own time and time with what it calls, by function, us"]
+    ordered = sorted(whole, key=lambda where: (-own[where], -whole[where]))
+    for where in ordered[:SHOWN]:
+        file, line, name = where
+        lines.append(f"{own[where] * scale:9.2f} {whole[where] * scale:9.2f}  {module_of(file)}:{line} {name}")
     return lines
 
 
-def package_of(where: tuple[str, int, str]) -> str:
-    """Ours by sub-package, others by distribution, C functions by their type."""
-    file, _, name = where
-    if found := re.search(r"(headrace_[a-z]+)/(\w+)/\w+\.py$", file):
-        return f"{found[1]}.{found[2]}"
+def module_of(file: str) -> str:
+    """Ours as package.module below the root, others by distribution."""
+    if found := re.search(r"(headrace_[a-z]+/.*)\.py$", file):
+        return found[1].replace("/", ".")
     if found := re.search(r"site-packages/([A-Za-z0-9_]+)", file):
         return found[1]
-    if file == "~":
-        found = re.search(r"'(\w+)' objects|built-in method (\w+)", name)
-        return f"C: {found[1] or found[2]}" if found else "C"
-    return Path(file).parent.name if "/asyncio/" in file else Path(file).stem
+    return "asyncio" if "/asyncio/" in file else Path(file).stem
 
 
 def _perf(bench: Bench, running: Running, seconds: float) -> list[str]:
+    if not shutil.which("perf"):
+        return []
     data = bench.children.folder / "perf.data"
-    child = _load(bench, running, seconds)
     record = ["perf", "record", "-q", "-F", "999", "-o", str(data), "-p", ",".join(map(str, running.pids))]
     subprocess.run([*record, "--", "sleep", str(seconds)], capture_output=True, check=False)
-    bench.finish(child)
-    lines = []
-    for by in ("dso", "dso,symbol"):
-        report = ["perf", "report", "-q", "-i", str(data), "--stdio", "--sort", by, "--percent-limit", "0.7"]
-        said = subprocess.run(report, capture_output=True, text=True, check=False).stdout
-        lines += [line.strip() for line in said.splitlines() if line.strip() and not line.startswith("#")][:40]
-        lines.append("")
-    return lines
+    report = ["perf", "report", "-q", "-i", str(data), "--stdio", "--sort", "dso", "--percent-limit", "0.7"]
+    said = subprocess.run(report, capture_output=True, text=True, check=False).stdout
+    return ["shares by perf: " + ", ".join(" ".join(line.split()) for line in said.splitlines() if line.strip())]
