@@ -11,7 +11,7 @@ import pytest
 from support.cluster import await_true
 from support.stage import INFERENCE, SYSTEM, Load, Stage, rates
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 SCALED, KILLED, DRAINED = "h200-eastus", "h200-westeurope", "b200-westus2"
 EDITS = 5

@@ -16,7 +16,7 @@ from support.checkout import ROOT
 from support.cluster import Cluster, await_true, cluster_command
 from support.cluster_operator import headrace, leading_operator
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 ARGO = ("--server-side", "--field-manager=argocd-controller")
 CLASSIC = str(ROOT / "manifests" / "samples" / "classic")
@@ -24,17 +24,16 @@ POLICY = ("rpol", "classic", "--namespace=inference")
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    made = Cluster("gitops")
-    made.up()
+def cluster(bare: Cluster) -> Iterator[Cluster]:
+    """The bare cluster with our types; what is applied goes with its namespaces."""
+    for crd in sorted((ROOT / "crds").glob("*.yaml")):
+        bare.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
+    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    bare.kubectl("create", "namespace", "inference", check=False)
     try:
-        for crd in sorted((ROOT / "crds").glob("*.yaml")):
-            made.kubectl("apply", "--server-side", f"--filename={crd}")
-        made.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
-        made.kubectl("create", "namespace", "inference")
-        yield made
+        yield bare
     finally:
-        made.down()
+        bare.kubectl("delete", "namespace", "inference", "found", "--ignore-not-found", "--timeout=120s")
 
 
 @pytest.fixture(scope="module")

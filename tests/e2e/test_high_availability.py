@@ -16,7 +16,7 @@ from support.cluster import await_true
 from support.operator_pods import OperatorPods, written_by
 from support.stage import SYSTEM, Load, Stage, rates
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 FRONTENDS = ("fe-us-east", "fe-eu-west")
 NEW_LEADER_SECONDS = 200  # a Lease lasts 15 s, the others look every 2 s; ten times that
@@ -101,6 +101,7 @@ def test_another_leads_when_the_leader_is_killed(stage: Stage, operators: Operat
     nothing_lost(load.stop())
 
 
+@pytest.mark.long
 def test_a_router_begins_without_an_operator(stage: Stage, operators: OperatorPods) -> None:
     """With the operator at 0 replicas a new router pod takes the table that stands, and serves."""
     operators.scale(0)
@@ -119,6 +120,7 @@ def _routers() -> list[str]:
     return [f"deployment/headrace-router-{name}" for name in FRONTENDS]
 
 
+@pytest.mark.long
 def test_a_leader_that_was_stopped_writes_nothing_on_waking(stage: Stage, operators: OperatorPods, load: Load) -> None:
     """SIGSTOP for 60 s, then SIGCONT: the API server's audit log has no write of that pod from then on."""
     leader = operators.leader()
@@ -147,6 +149,7 @@ def test_a_leader_that_was_stopped_writes_nothing_on_waking(stage: Stage, operat
     nothing_lost(load.stop())
 
 
+@pytest.mark.long
 def test_the_api_server_is_away_for_100_seconds(stage: Stage, operators: OperatorPods, load: Load) -> None:
     """Routers serve on; the operator resumes by itself, without a restart, and publishes what is edited then."""
     restarts, before = operators.restarts(), identities(stage)

@@ -20,7 +20,7 @@ from support.cluster import Cluster, await_true, cluster_command
 from support.engine_manifests import engine_dict, policy_dict
 from support.live_operator import NAMESPACE, RULES, LiveOperator, clean, prepare, role, writes
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 TABLE = "headrace-chat-fe-a"
 PAGES = (
@@ -102,6 +102,7 @@ def in_namespace(namespace: str, *manifests: dict[str, Any]) -> list[dict[str, A
     return [one | {"metadata": one["metadata"] | {"namespace": namespace}} for one in manifests]
 
 
+@pytest.mark.long
 def test_namespaces_that_are_watched_later_are_served_whole(cluster: Cluster, tmp_path: Path) -> None:
     """``watchNamespaces`` widened while it runs: tables, statuses and heartbeats there, and what is deleted there."""
     spaces = ("wide-ops", "wide-a", "wide-b")
@@ -240,7 +241,7 @@ def test_a_permission_that_is_lost_deletes_nothing(
     fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]
 ) -> None:
     """Lost RBAC must not look like a deletion, and is said in words (the API page, Mass loss)."""
-    leader = operators[0]
+    leader, _ = in_roles(operators)
     before = table(fleet)
     without = [rule for rule in RULES if rule["resources"] != ["inferenceengines", "routingpolicies"]]
     fleet.kubectl("apply", "--filename=-", stdin=role(without))
@@ -258,16 +259,23 @@ def test_a_permission_that_is_lost_deletes_nothing(
     assert "Traceback" not in leader.log()
 
 
+def in_roles(operators: tuple[LiveOperator, LiveOperator]) -> tuple[LiveOperator, LiveOperator]:
+    """Leader and standby, as they are when both are ready."""
+    for one in operators:
+        await_true(lambda one=one: one.get("/readyz")[0] == 200, f"{one.name} is ready")
+    first, second = operators
+    return (first, second) if first.leads() else (second, first)
+
+
 def test_a_standby_is_alive_and_ready(operators: tuple[LiveOperator, LiveOperator]) -> None:
-    await_true(lambda: operators[1].get("/readyz")[0] == 200, "the standby is ready")
-    assert operators[1].get("/readyz")[1].startswith("standby; op-a_")
-    assert operators[1].get("/healthz")[0] == 200
-    assert "headrace_operator_leading 0.0" in operators[1].get("/metrics")[1]
+    leader, standby = in_roles(operators)
+    assert standby.get("/readyz")[1].startswith(f"standby; {leader.name}_")
+    assert standby.get("/healthz")[0] == 200
+    assert "headrace_operator_leading 0.0" in standby.get("/metrics")[1]
 
 
 def test_a_leader_that_is_killed_is_followed(fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]) -> None:
-    first, second = operators
-    await_true(lambda: second.get("/readyz")[0] == 200, "the standby is ready")
+    first, second = in_roles(operators)
     before, history = table(fleet), policy(fleet)["status"]["history"]
     first.end()
     began = time.monotonic()
@@ -279,26 +287,27 @@ def test_a_leader_that_is_killed_is_followed(fleet: Cluster, operators: tuple[Li
     assert policy(fleet)["status"]["history"] == history
     first.start()
     await_true(lambda: first.get("/readyz")[0] == 200, "the old leader is a standby")
+    assert second.leads()
 
 
+@pytest.mark.long
 def test_a_leader_that_was_stopped_writes_nothing_on_waking(
     fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]
 ) -> None:
-    first, second = operators  # roles as the last test left them
-    await_true(lambda: first.get("/readyz")[0] == 200 and second.leads(), "the second leads")
+    leader, _ = in_roles(operators)
     term = table(fleet)["identity"]["term"]
-    second.signal(signal.SIGSTOP)
-    await_true(lambda: table(fleet)["identity"]["term"] > term, "the first takes over")
-    written = len(list(writes(fleet, second.name)))
+    leader.signal(signal.SIGSTOP)
+    await_true(lambda: table(fleet)["identity"]["term"] > term, "the other takes over")
+    before = len(list(writes(fleet, leader.name)))
     after = table(fleet)["identity"]
-    second.signal(signal.SIGCONT)
-    assert second.wait() == 3
-    assert "the Lease was lost: another operator leads" in second.log()
-    assert len(list(writes(fleet, second.name))) == written
+    leader.signal(signal.SIGCONT)
+    assert leader.wait() == 3
+    assert "the Lease was lost: another operator leads" in leader.log()
+    assert len(list(writes(fleet, leader.name))) == before
     assert table(fleet)["identity"] == after
-    assert "Traceback" not in second.log()
-    second.start()
-    await_true(lambda: second.get("/readyz")[0] == 200, "it is a standby again")
+    assert "Traceback" not in leader.log()
+    leader.start()
+    await_true(lambda: leader.get("/readyz")[0] == 200, "it is a standby again")
 
 
 def test_sigterm_gives_the_lease_back(fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]) -> None:
@@ -306,8 +315,7 @@ def test_sigterm_gives_the_lease_back(fleet: Cluster, operators: tuple[LiveOpera
 
     https://github.com/nolar/kopf/issues/734
     """
-    first, second = operators
-    await_true(lambda: second.get("/readyz")[0] == 200 and first.leads(), "the first leads")
+    first, second = in_roles(operators)
     term = table(fleet)["identity"]["term"]
     first.signal(signal.SIGTERM)
     assert first.wait(25) == 0, first.log()
@@ -317,10 +325,10 @@ def test_sigterm_gives_the_lease_back(fleet: Cluster, operators: tuple[LiveOpera
     first.start()
 
 
+@pytest.mark.long
 def test_an_api_server_that_is_away_is_outlived(fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]) -> None:
     """For longer than the Lease holds; nobody starts anew, and edits are seen afterwards (100 s were tried as well)."""
-    for one in operators:
-        await_true(lambda one=one: one.get("/readyz")[0] == 200, "both are ready")
+    in_roles(operators)
     fleet._run("api", "stop")
     began = time.monotonic()
     await_true(lambda: time.monotonic() - began > OUTAGE_SECONDS, "a while goes by")
@@ -342,11 +350,11 @@ def test_an_api_server_that_is_away_is_outlived(fleet: Cluster, operators: tuple
         assert "Traceback" not in one.log()
 
 
+@pytest.mark.long
 def test_a_lease_that_is_made_anew_never_lowers_the_term(
     fleet: Cluster, operators: tuple[LiveOperator, LiveOperator]
 ) -> None:
-    for one in operators:
-        await_true(lambda one=one: one.get("/readyz")[0] == 200, "both are ready")
+    in_roles(operators)
     term = table(fleet)["identity"]["term"]
     fleet.kubectl("delete", "lease", "headrace-operator", f"--namespace={NAMESPACE}")
     await_true(lambda: any(one.process.poll() == 3 for one in operators), "the leader ends")

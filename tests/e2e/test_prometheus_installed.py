@@ -14,7 +14,7 @@ from support.cluster import await_true
 from support.live_prometheus import BY_ADDRESS, BY_LABELS, SOURCE, LivePrometheus
 from support.stage import DEMAND, SAMPLE, Stage, Watch
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 US, EU, NEAR = "fe-us-east", "fe-eu-west", "h200-eastus"
 ENGINES = (*BY_ADDRESS, *BY_LABELS)
@@ -88,6 +88,7 @@ def test_an_engine_of_a_source_that_nobody_configured_says_so(stage: Stage, prom
         stage.cluster.kubectl("delete", "ieng", "typo", "--namespace=inference", "--ignore-not-found")
 
 
+@pytest.mark.long
 def test_prometheus_away_for_the_ladders_whole_length(stage: Stage, prometheus: LivePrometheus) -> None:
     """Hold, shrink, declared values, each said; and back. At scrapes of 5 s: 30 s, 60 s, 120 s after the last one."""
     spec = stage.resource("rpol", "chat")["spec"]
@@ -133,6 +134,7 @@ def test_prometheus_away_for_the_ladders_whole_length(stage: Stage, prometheus: 
         assert shrunk, f"{name} never shrank"
 
 
+@pytest.mark.long
 def test_ten_calm_minutes_at_a_scrape_interval_of_30_seconds(stage: Stage, prometheus: LivePrometheus) -> None:
     """Every signal is 30 s old again and again, which is its own interval and no staleness."""
 

@@ -21,7 +21,7 @@ from support.cluster import Cluster, await_true, cluster_command
 from support.largest import LARGEST
 from support.live_publisher import NAMESPACES
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))
 SECONDS = 300
 
@@ -108,14 +108,17 @@ def test_the_largest_statuses_are_taken_whole(near: Cluster) -> None:
     assert shown["bytes"] < 32 * 1024
 
 
+@pytest.mark.long
 def test_many_policies_at_once(near: Cluster) -> None:
     assert measured(started(near, "many", "60"))["tables"] == 120
 
 
+@pytest.mark.long
 def test_another_cluster(near: Cluster, far_kubeconfig: Path) -> None:
     measured(started(near, "elsewhere", far=far_kubeconfig))
 
 
+@pytest.mark.long
 def test_another_cluster_that_hangs_delays_nobody(
     near: Cluster, far: Beside, far_kubeconfig: Path, tmp_path: Path
 ) -> None:

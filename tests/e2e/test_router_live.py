@@ -29,7 +29,7 @@ from support.live_router import (
 from support.router_pod import services_table
 from support.router_table import SESSION, table_bytes
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2700)]  # with nothing cached all of Kubernetes is compiled
+pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
 HEARTBEAT = {
     "apiVersion": "coordination.k8s.io/v1",
@@ -147,6 +147,7 @@ def test_rights_that_are_taken_away_and_given_back(cluster: Cluster, router: Liv
     assert router.metric("headrace_table_watched") == 1
 
 
+@pytest.mark.long
 def test_an_api_server_that_goes_and_comes_back(cluster: Cluster, router: LiveRouter) -> None:
     """Requests are served all the while, and a router that starts meanwhile serves by the mounted file."""
     url = f"http://127.0.0.1:{router.port}"
@@ -164,6 +165,7 @@ def test_an_api_server_that_goes_and_comes_back(cluster: Cluster, router: LiveRo
     assert told["failures"] == 0, told
 
 
+@pytest.mark.long
 def test_an_old_version_is_answered_by_410_and_listed_anew(cluster: Cluster, router: LiveRouter) -> None:
     """410 arrives as HTTP 200 with an ERROR event; a server that was restarted knows no versions of before."""
     ca = str(router.token.with_name("ca.crt"))
