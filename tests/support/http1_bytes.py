@@ -49,6 +49,7 @@ VALUES = st.one_of(
             b"keep-alive",
             b"Keep-Alive, X",
             b"upgrade, content-length",
+            b"x, accept, X-Stainless-Lang",
             b"100-continue",
             b"text/event-stream",
             b"identity",

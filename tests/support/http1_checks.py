@@ -120,7 +120,7 @@ def check_accepted(head: RequestHead) -> None:
     assert names.count(b"content-length") + names.count(b"transfer-encoding") <= 1
     assert names.count(b"content-type") <= 1 and names.count(b"authorization") <= 1
     assert head.minor or not (head.chunked or head.expects)
-    connection = {member.strip(b" \t").lower() for value in head.all(b"connection") for member in value.split(b",")}
+    connection = named(head.lines)
     assert head.keep_alive == (b"close" not in connection and (head.minor == 1 or b"keep-alive" in connection))
     assert (head.length is not None) == (b"content-length" in names)
     assert head.chunked == (b"transfer-encoding" in names)
@@ -147,8 +147,15 @@ def check_forwarded(head: RequestHead) -> None:
         assert not HOP_BY_HOP & set(passed)
         assert not [name for name in passed if name.replace(b"_", b"-").startswith((b"x-headrace-", b"x-envoy-"))]
         assert passed[-2:] == [b"x-forwarded-for", b"x-request-id"]
+        assert not (named(head.lines) - {b"close", b"keep-alive"}) & set(passed[:-2])
         assert set(passed) - {b"x-forwarded-for", b"x-request-id"} <= {line.name for line in head.lines}
     assert lines.count(b"\n") == lines.count(b"\r\n") == lines.count(b"\r")
+
+
+def named(lines: Iterable[Line]) -> set[bytes]:
+    """What Connection lists."""
+    values = [line.value for line in lines if line.name == b"connection"]
+    return {member.strip(b" \t").lower() for value in values for member in value.split(b",")}
 
 
 def rendered(head: RequestHead) -> bytes:
@@ -199,6 +206,8 @@ def check_response(raw: bytes, *, to_head: bool = False) -> ResponseHead | None:
         names = {line.partition(b":")[0].lower() for line in lines.split(b"\r\n")}
         assert not HOP_BY_HOP & names
         assert not {b"x-request-id", b"x-headrace-engine"} & names
+        if not sse:
+            assert not (named(head.lines) - {b"close", b"keep-alive", b"", b"x-own"}) & names
     return head
 
 

@@ -82,19 +82,20 @@ def to_engine(
         for line in lines:
             rules |= line.rule
     stops = STOPS_BEFORE_ENGINE | CREDENTIAL if drop_authorization else STOPS_BEFORE_ENGINE
-    forwarded = peer
-    if rules & (NAMES | FORWARDED_FOR | STEERS):
-        named = _named(lines)
+    named = _named(lines) if rules & NAMES else _NONE
+    if rules & (NAMES | STEERS):
         passed = [
             line.raw
             for line in lines
             if not line.rule & stops and line.name not in named and (not line.rule & STEERS or line.name in keep)
         ]
-        before = [line.value for line in lines if line.rule & FORWARDED_FOR and line.name not in named]
-        if before:
-            forwarded = b", ".join(before).decode("latin-1") + (f", {peer}" if peer else "")
     else:
         passed = [line.raw for line in lines if not line.rule & stops]
+    forwarded = peer
+    if rules & FORWARDED_FOR and b"x-forwarded-for" not in named:
+        forwarded = b", ".join([line.value for line in lines if line.rule & FORWARDED_FOR]).decode("latin-1")
+        if peer:
+            forwarded = f"{forwarded}, {peer}"
     if forwarded:
         passed.append(f"X-Forwarded-For: {forwarded}\r\nx-request-id: {request_id}\r\n".encode("latin-1", "replace"))
     else:
