@@ -23,7 +23,7 @@ check: lint types layers ## what runs in under two minutes: lint, types, layers,
 	$(BIN)/pytest -q tests/unit tests/property tests/golden
 
 test: need check ## what every change must pass: check, integration and end-to-end tests
-	$(BIN)/pytest -q tests/integration tests/e2e
+	hack/dev/test.sh $(BIN)
 
 e2e: need dev ## end-to-end tests alone, on a real Kubernetes
 	$(BIN)/pytest -q tests/e2e $(E2E_ARGS)

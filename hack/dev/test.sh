@@ -1,22 +1,33 @@
 #!/usr/bin/env bash
-# test.sh BIN: what `make test` runs after `make check`, in two streams beside each other: tests in clusters, which mostly
-# wait, and those on this machine alone, whose output follows when both have ended. Exit: 1 if either failed.
+# test.sh BIN: what `make test` runs after `make check`, in two streams beside each other. One is the product staged in a
+# cluster, whose tests mostly wait; the other is integration tests, an empty cluster, and then, alone on the machine as
+# people have it, every command of the documentation and the demo. Its output follows when both have ended.
+# Exit: 1 if either failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=$1
-alone=(tests/integration tests/e2e/test_documentation.py tests/e2e/test_fresh_demo.py)
-log=$(mktemp)
-end() { # Ctrl-C, or a kill: what runs in the background has a process group of its own
-  kill -- "-$stream" 2>/dev/null
-  rm -f "$log"
+in=tests/e2e
+# In this order: calm ones before those that stir it up, what was asked of the API server in all of it at the end.
+staged=()
+for name in sample policies scale changes high_availability prometheus_installed what_was_asked; do
+  staged+=("$in/test_$name.py")
+done
+typed=("$in/test_documentation.py" "$in/test_fresh_demo.py")
+tests() { "$bin/pytest" -q --durations=10 "$@"; }
+others() {
+  local failed=0
+  tests tests/integration $in "${staged[@]/#/--ignore=}" "${typed[@]/#/--ignore=}" || failed=1
+  tests "${typed[@]}" || failed=1
+  return $failed
 }
-set -m
-"$bin/pytest" -q --durations=10 "${alone[@]}" >"$log" 2>&1 </dev/null &
+log=$(mktemp)
+trap 'kill -- "-$stream" 2>/dev/null; rm -f "$log"' EXIT
+set -m # a process group of its own, so that all of it ends with this script
+others >"$log" 2>&1 </dev/null &
 stream=$!
 set +m
-trap end EXIT
 failed=0
-"$bin/pytest" -q --durations=10 tests/e2e "${alone[@]/#/--ignore=}" || failed=1
+tests "${staged[@]}" || failed=1
 wait "$stream" || failed=1
 cat "$log"
 exit $failed
