@@ -219,6 +219,7 @@ CHUNKS = [
     Hostile("data_longer_than_its_size", b"5\r\nhelloXXX\r\n0\r\n\r\n", 400, _POUND_DATA),
     Hostile("lf_behind_the_data", b"5\r\nhello\n0\r\n\r\n", 400, _POUND_DATA),
     Hostile("two_bytes_that_are_no_crlf", b"5\r\nhelloXX0\r\n\r\n", 400, _POUND_DATA),
+    Hostile("two_bytes_that_end_the_read", b"5\r\nhelloXX", 400, _POUND_DATA),
     Hostile("trailer_without_colon", b"0\r\nContent-Length 5\r\n\r\n", 400, "RFC 9112 7.1.2"),
     Hostile("trailer_with_lf", b"0\r\nX: a\nY: b\r\n\r\n", 400, "RFC 9112 7.1.2"),
     Hostile("folded_trailer", b"0\r\nX: a\r\n b\r\n\r\n", 400, "RFC 9112 7.1.2"),
