@@ -29,7 +29,7 @@ from support.live_operator import LiveOperator, clean, prepare, writes
 from support.prometheus_process import prometheus_program
 from support.stage import Stage
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
+pytestmark = pytest.mark.timeout(3600)
 
 QUIET_SECONDS = 600
 CHURN_SECONDS = 600
@@ -179,6 +179,7 @@ def big(bare: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fle
         clean(bare)
 
 
+@pytest.mark.long
 def test_a_thousand_engines_at_once(big: Fleet) -> None:
     """300 policies, 1,000 engines, 600 tables; every engine is in three policies, and none is overbooked."""
     told = big.writer("apply", seconds=1200)
@@ -190,6 +191,7 @@ def test_a_thousand_engines_at_once(big: Fleet) -> None:
     assert big.most_loaded() <= 1 + 1e-4
 
 
+@pytest.mark.long
 def test_ten_minutes_of_nothing_write_nothing(big: Fleet) -> None:
     await_true(lambda: still(big), "a minute without a write", READY_SECONDS)
     before, began = big.written(), time.time()
@@ -204,6 +206,7 @@ def still(big: Fleet) -> bool:
     return big.written() == before
 
 
+@pytest.mark.long
 def test_ten_minutes_of_change(big: Fleet) -> None:
     """1 % of the engines change a minute: tables follow, none is overbooked, and memory does not grow without end."""
     before, began = big.memory(), time.time()
