@@ -65,6 +65,8 @@ _PARTS: Final = msgspec.json.Decoder(list[Raw])
 # Values from this length on are left out of the outline; a name and its value are at most this far apart.
 _LONG: Final = 256
 _NEAR: Final = 8
+# What stands beside the longest value of most bodies is shorter than this.
+_SHORT: Final = 1_024
 # Longer ones are not taken apart into objects, of which each takes many times its bytes.
 _MOST_APART: Final = 2**19
 
@@ -102,7 +104,7 @@ def read_body(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts | 
         return _too_deep()
     if not 0 < len(facts.model) <= MAX_MODEL_NAME:
         return BadBody(f"model has {len(facts.model)} characters; right would be 1 to {MAX_MODEL_NAME}", "model")
-    return _suspicious(data, facts) or facts
+    return facts if _plain(data, facts) else _suspicious(data, facts) or facts
 
 
 def needs(facts: BodyFacts) -> frozenset[str]:
@@ -111,17 +113,24 @@ def needs(facts: BodyFacts) -> frozenset[str]:
     A quoted word is a JSON string of its own (quotes inside text are escaped), so looking for its bytes is exact
     enough: at worst a text item consists of nothing but that word.
     """
+    turns = bytes(facts.messages) or bytes(facts.input)
+    # Parts that aren't text are objects in a list within a turn.
+    list_at = turns.find(b"[", 1)
+    mixed = list_at > 0 and _PARTS_BEGIN.search(turns, list_at) is not None
+    if not mixed and facts.tools is _MISSING and facts.functions is _MISSING:
+        return _KNOWN_NEEDS[_NO_NEEDS]
     shown: set[str] = set()
     if bytes(facts.tools) not in _NOTHING or bytes(facts.functions) not in _NOTHING:
         shown.add("tools")
-    turns = bytes(facts.messages) or bytes(facts.input)
-    if b'"image' in turns and (b'"image_url"' in turns or b'"image"' in turns):
+    if mixed and b'"image' in turns and (b'"image_url"' in turns or b'"image"' in turns):
         shown.add("vision")
-    if b'"input_' in turns:
+    if mixed and b'"input_' in turns:
         shown.update(name for word, name in _INPUT_PARTS if word in turns)
     return _KNOWN_NEEDS[frozenset(shown)]
 
 
+_NO_NEEDS: Final[frozenset[str]] = frozenset()
+_PARTS_BEGIN: Final = re.compile(rb"\[\s*\{")
 _INPUT_PARTS: Final = ((b'"input_image"', "vision"), (b'"input_audio"', "audio"))
 _NOTHING: Final = (b"", b"null", b"[]", b"{}")
 _KNOWN_NEEDS: Final = {
@@ -146,6 +155,32 @@ def replace_model(data: bytes, served_name: str) -> bytes:
         raise ValueError("model doesn't stand once in the body; read_body accepts no such body")
     start, end = map(outline.place, spans[0])
     return b"".join((data[:start], json.dumps(served_name).encode(), data[end:]))
+
+
+def _plain(data: bytes, facts: BodyFacts) -> bool:
+    """Whether cheap signs alone prove that none of the checks below would find anything; most bodies are such."""
+    if facts.messages is not _MISSING:
+        name, value = b'"messages"', bytes(facts.messages)
+    elif facts.input is not _MISSING:
+        name, value = b'"input"', bytes(facts.input)
+    else:
+        name, value = b'"prompt"', bytes(facts.prompt)
+    rest = data
+    if len(value) >= _LONG:
+        behind = data.find(name) + len(name)
+        start = data.find(value[:1], behind, behind + _NEAR)
+        if start < 0 or not data.startswith(value, start):
+            return False
+        rest = data[:start] + data[start + len(value) :]
+    else:
+        value = b""
+    return (
+        len(rest) <= _SHORT
+        and b"\\" not in rest
+        and rest.count(b'"model"') == 1
+        and (len(data) < MAX_DIGITS or _DIGITS.search(data[::_STRIDE]) is None)
+        and _brackets(rest) + _brackets(value) <= MAX_DEPTH
+    )
 
 
 class _Outline:
@@ -262,8 +297,23 @@ def _may_be_deep(outline: _Outline) -> bool:
 
 def _too_many(part: bytes) -> bool:
     most = MAX_DEPTH - 2
-    return len(part) > 2 * most and part.count(b"[") + part.count(b"{") > most
+    if len(part) <= 2 * most or (brackets := _brackets(part)) <= most:
+        return False
+    try:
+        text = bytes(_SAID.decode(part).content)
+    except msgspec.ValidationError:
+        return True
+    # Brackets within a turn's text, of which code is full, open nothing.
+    return text[:1] != b'"' or brackets - _brackets(text) > most
+
+
+class _Said(msgspec.Struct):
+    content: Raw = _MISSING
+
+
+_SAID: Final = msgspec.json.Decoder(_Said)
 
 
 def _brackets(text: bytes) -> int:
-    return text.count(b"[") + text.count(b"{")
+    """Opening brackets. Taking them out jumps from one to the next, where counting looks at every byte."""
+    return 2 * len(text) - len(text.replace(b"[", b"")) - len(text.replace(b"{", b""))

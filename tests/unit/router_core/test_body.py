@@ -115,6 +115,7 @@ def test_a_model_name_is_data() -> None:
         dumped(tools=[{"model": "z", "deep": {"model": "y"}}]),
         dumped(x="model"),
         dumped(messages=LONG_TALK),
+        dumped(messages=[{"role": "user", "content": "[{" * 5000}]),
         dumped(messages=LONG_TALK, x={"model": 1}),
         dumped(metadata={"messages": [1]}, messages=LONG_TALK),
         b'\n {\t"x" : {"model": 1} , "model"\n:\t"m" , "y":-1.5e3,"z":[null ,true]}\n',
