@@ -8,12 +8,16 @@ from typing import Any, NamedTuple
 
 
 class Asked(NamedTuple):
-    """A request: verb, resource with its subresource, the answer's code, when it came (RFC 3339, UTC)."""
+    """A request: verb, resource with its subresource, the answer's code, when it came (RFC 3339, UTC).
+
+    granted: by a role; what is granted may still be refused (403 in a namespace that is just going).
+    """
 
     verb: str
     resource: str
     code: int
     at: str
+    granted: bool
 
 
 def asked_by(lines: Iterable[str], account: str) -> list[Asked]:
@@ -25,9 +29,9 @@ def asked_by(lines: Iterable[str], account: str) -> list[Asked]:
         if one["user"].get("username") != f"system:serviceaccount:{account}" or not where or "resource" not in where:
             continue
         resource = "/".join(filter(None, (where["resource"], where.get("subresource", ""))))
-        found.append(
-            Asked(one["verb"], resource, one.get("responseStatus", {}).get("code", 0), one["requestReceivedTimestamp"])
-        )
+        code = one.get("responseStatus", {}).get("code", 0)
+        allowed = one.get("annotations", {}).get("authorization.k8s.io/decision") != "forbid"
+        found.append(Asked(one["verb"], resource, code, one["requestReceivedTimestamp"], allowed))
     return found
 
 
