@@ -91,8 +91,9 @@ _COMMON_PREFIXES: Final = (b"x-stainless-",)
 _MAX_KNOWN: Final = 1024
 _MAX_KNOWN_LINE: Final = 512
 _MAX_KNOWN_NAME: Final = 64
-# One unknown line in so many is kept: what many send alike gets in at once all the same, what comes once hardly ever.
-_ADMITTED: Final = 8
+# One unknown line in so many is kept: what many send alike soon gets in all the same, what comes once hardly ever. A
+# prime, so that heads with some lines that are always new don't shut out the others for ever.
+_ADMITTED: Final = 7
 
 _TOKEN: Final = b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]*|\[[0-9A-Fa-f:.]+\])(?::[0-9]*)?")
