@@ -54,6 +54,11 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._running) + len(self._waiting)
 
+    def hopeful(self) -> bool:
+        """Whether one goes on that nobody would take its place from yet."""
+        now = asyncio.get_running_loop().time()
+        return any(now - since < PATIENCE for since in self._running.values())
+
     def arrived(self, handshake: _Handshake) -> None:
         """A connection was accepted."""
         if len(self._running) < self._at_once:
@@ -164,8 +169,10 @@ class TlsServer:
             self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
-        """Stop listening; connections go on."""
+        """Stop listening; what has connected by now goes on."""
         if not self._closed:
+            for each in self.sockets:
+                self._accept(each)
             self._closed = True
             for each in self.sockets:
                 self._loop.remove_reader(each)

@@ -91,6 +91,10 @@ class Access:
         self.engines.follow(engine.config for engine in view.engines.values())
         self._look(view.engines)
 
+    def connecting(self) -> bool:
+        """Whether a client has just connected and will be heard when TLS is agreed on."""
+        return self.tls is not None and self.tls.handshakes.hopeful()
+
     def detail(self) -> dict[str, object]:
         """For readiness detail."""
         return {

@@ -215,8 +215,6 @@ class Router:
         await _until(hurry.wait(), self.settings.drain_delay if drain_delay is None else drain_delay)
         if self._server is not None:
             self._server.close()
-        if self.access.tls is not None:
-            await self.access.tls.handshakes.close()
         self._listener.close_idle()
         await self._graced(hurry)
         self._listener.end_all(SHUTTING_DOWN)
@@ -229,6 +227,8 @@ class Router:
         if self.around.api is not None:
             await self.around.api.close()
         await self._quiet()
+        if self.access.tls is not None:
+            await self.access.tls.handshakes.close()
         await self._listener.shutdown(LAST_WORDS)
         await self.upstream.close()
         if self.access_log is not None:
@@ -281,10 +281,10 @@ class Router:
     async def _quiet(self) -> bool:
         """Whether no request runs after a moment for last bytes, and for connections that were just made."""
         for _ in range(int(LAST_WORDS / 0.01)):
-            if self._listener.busy or not self._listener.connections:
+            if self._listener.busy or not (self._listener.connections or self.access.connecting()):
                 break
             await asyncio.sleep(0.01)
-        return not self._listener.busy
+        return not self._listener.busy and not self.access.connecting()
 
 
 async def serve(settings: Settings, say: Callable[[str], None]) -> int:

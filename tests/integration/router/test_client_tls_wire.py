@@ -276,6 +276,29 @@ async def test_the_end_of_a_router_breaks_off_handshakes(
         assert await silent.to_end() == b""
 
 
+async def test_who_has_connected_when_the_listener_closes_is_served(
+    tmp_path: Path, authority: Authority, secret: MountedSecret, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SHU-01 https://github.com/gajus/http-terminator/issues/22: a handshake under way is a request on its way."""
+    monkeypatch.setattr(client_tls, "PATIENCE", 20.0)
+    async with FakeEngine(answers) as engine, contextlib.AsyncExitStack() as stack:
+        table = routing_table({"a": engine.url})
+        async with router_in_loop(tmp_path / "t", table, access=files(secret), grace=20.0) as router:
+            tls = router.access.tls
+            assert tls is not None
+            late = [await stack.enter_async_context(RawClient(router.address)) for _ in range(3)]
+            await until(lambda: len(tls.handshakes) == 3)
+            stopping = asyncio.create_task(router.stop())
+            assert router._server is not None
+            await until(lambda: not [each for each in router._server.sockets if each.fileno() >= 0])
+            for client in late:
+                await client.writer.start_tls(authority.client(), server_hostname="127.0.0.1")
+                await client.send(ASK)
+                answer = await client.answer()
+                assert (answer.status, answer.header("Connection")) == (200, "close")
+            await stopping
+
+
 async def test_a_process_serves_tls_to_its_end(tmp_path: Path, authority: Authority, secret: MountedSecret) -> None:
     """SHU-01 https://github.com/mnfst/llm-gateway/pull/2326, behind TLS: exit 0, no request cut."""
     stop = asyncio.Event()
