@@ -78,14 +78,17 @@ def _dechunk(rest: bytes) -> tuple[bytes, bool, bytes]:
 class RawClient:
     """One connection to a router."""
 
-    def __init__(self, url: str, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, url: str, tls: ssl.SSLContext | None = None, limit: int = 2**25) -> None:
         parts = urlsplit(url)
+        self._limit = limit
         self._tls = tls
         self._host, self._port = parts.hostname, parts.port
         self.received = b""
 
     async def __aenter__(self) -> RawClient:
-        self.reader, self.writer = await asyncio.open_connection(self._host, self._port, limit=2**25, ssl=self._tls)
+        self.reader, self.writer = await asyncio.open_connection(
+            self._host, self._port, limit=self._limit, ssl=self._tls
+        )
         return self
 
     async def __aexit__(self, *_: object) -> None:

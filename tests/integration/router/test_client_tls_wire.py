@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import json
 import signal
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import openai
 import pytest
 
+from headrace_api.table import TableTls
 from headrace_router.listener import tls as client_tls
 from headrace_router.listener.tls import Handshakes
 from headrace_router.server.access_files import AccessFiles
 from support.certificates import Authority, MountedSecret
 from support.fake_engine import Exchange, FakeEngine, answers, streams
-from support.raw_client import RawClient, ask, post
+from support.raw_client import RawClient, ask, post, read_answer
 from support.router_process import metric, ready, router_in_loop, router_process, until, until_async
 from support.router_table import routing_table, table_bytes
 
@@ -204,6 +209,58 @@ async def test_client_certificates(tmp_path: Path, authority: Authority, secret:
             await router.access.check()
             assert await failed(router.address, good)
             assert (await ask(router.address, ASK, tls=others.issue("b").client(authority))).status == 200
+
+
+async def test_large_bodies_pass_through_tls_on_both_sides(
+    tmp_path: Path, authority: Authority, secret: MountedSecret
+) -> None:
+    """A 2 MiB prompt in, 10 MiB out to a client that reads late: every byte, and no more held than a window."""
+    piece = b"data: " + b"x" * 65_530 + b"\n\n"
+    sent = 0
+
+    async def script(exchange: Exchange) -> None:
+        nonlocal sent
+        await exchange.start_sse()
+        for _ in range(160):
+            await exchange.chunk(piece)
+            sent += 1
+        await exchange.end_chunks()
+
+    credentials = tmp_path / "credentials"
+    MountedSecret(credentials / "inference" / "configmaps" / "ca").put(ca__crt=authority.cert)
+    async with FakeEngine(script, tls=authority.issue("127.0.0.1").server()) as engine:
+        table = routing_table({"a": engine.url})
+        tls = TableTls(ca_config_map="ca", ca_key="ca.crt")
+        table = msgspec.structs.replace(table, engines=(msgspec.structs.replace(table.engines[0], tls=tls),))
+        access = dataclasses.replace(files(secret), credentials=credentials)
+        async with (
+            router_in_loop(tmp_path / "t", table, access=access) as router,
+            RawClient(router.address, authority.client(), limit=2**16) as client,
+        ):
+            prompt = json.dumps({"model": "m", "stream": True, "prompt": "p" * 2**21}).encode()
+            await client.send(post(prompt))
+            await engine.until(lambda: len(engine.requests) == 1)
+            await until_still(lambda: sent)
+            assert 0 < sent < 155, "nobody reads, and the engine goes on sending"
+            pieces = [await client.reader.read(65_536)]
+            async with asyncio.timeout(60):
+                while not pieces[-1].endswith(b"0\r\n\r\n"):
+                    pieces.append(await client.reader.read(65_536))
+                    assert pieces[-1], "the connection ended"
+            answer = read_answer(b"".join(pieces))
+            assert answer.complete
+            assert answer.body == piece * 160
+            assert engine.requests[0].body == prompt
+
+
+async def until_still(number: Callable[[], int]) -> None:
+    """Until a number above 0 has not changed for a while."""
+    last, same = -1, 0
+    async with asyncio.timeout(60):
+        while same < 30:
+            await asyncio.sleep(0.02)
+            same = same + 1 if number() == last > 0 else 0
+            last = number()
 
 
 async def test_old_versions_are_refused(tmp_path: Path, authority: Authority, secret: MountedSecret) -> None:
