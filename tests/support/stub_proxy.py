@@ -92,4 +92,7 @@ async def listening(
     finally:
         server.close()
         await listener.shutdown(0.5)
+        # Nothing is left of any message, on neither side.
         assert proxy.memory.held == 0
+        assert not listener.side.connections
+        assert not listener.connections

@@ -173,10 +173,9 @@ class Reading(asyncio.Protocol):
         """Begin with the message whose head ends at ``end``; returns what is to be read next."""
         limits = self._listener.limits
         head = parse_request_head(data[:end])
-        if type(head) is BadHead:
+        if isinstance(head, BadHead):
             self._refuse_head(refusals.of_bad_head(head))
             return b""
-        assert isinstance(head, RequestHead)
         if end > limits.head_bytes or len(head.lines) > limits.head_lines:
             self._refuse_head(HEAD_TOO_LARGE)
             return b""
