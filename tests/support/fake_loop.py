@@ -54,6 +54,15 @@ class FakeLoop:
                 first.call(*first.arguments)
         self._now = end
 
+    def hold_up(self, seconds: float) -> None:
+        """Let time pass in which nothing runs; then one turn."""
+        self._now += seconds
+        due = [handle for handle in self._handles if handle.at <= self._now]
+        for handle in sorted(due, key=lambda handle: handle.at):
+            self._handles.remove(handle)
+            if handle.call is not None:
+                handle.call(*handle.arguments)
+
     @property
     def timers(self) -> int:
         """Timers that are set."""

@@ -172,14 +172,12 @@ def _plain(data: bytes, facts: BodyFacts) -> bool:
         if start < 0 or not data.startswith(value, start):
             return False
         rest = data[:start] + data[start + len(value) :]
-    else:
-        value = b""
     return (
         len(rest) <= _SHORT
         and b"\\" not in rest
         and rest.count(b'"model"') == 1
         and (len(data) < MAX_DIGITS or _DIGITS.search(data[::_STRIDE]) is None)
-        and _brackets(rest) + _brackets(value) <= MAX_DEPTH
+        and _brackets(data) <= MAX_DEPTH
     )
 
 

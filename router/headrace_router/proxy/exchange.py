@@ -188,6 +188,7 @@ class Exchange(Trying):
         if self._kept is not None:
             self._let_go()
         self._forget_body()
+        self._lines = None
         self._chosen = None
         self._idle()
         self._relay = attempt.relay = Relay(self, attempt)

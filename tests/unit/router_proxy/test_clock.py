@@ -104,3 +104,27 @@ def test_an_expiry_that_fails_or_ends_another_harms_no_other(caplog: pytest.LogC
     fired = [item.fired for item in items]
     loop.advance(1.0)
     assert [item.fired for item in items] == fired
+
+
+def test_a_loop_that_was_held_up_reads_its_sockets_before_it_blames_anybody() -> None:
+    """What a limit waits for may lie in a socket already; timers come before sockets in a turn of the loop."""
+    loop = FakeLoop()
+    deadlines = Deadlines(loop.current())
+    silent, answering = Item(loop.time() + 1.0), Item(loop.time() + 1.0, limit=1.0)
+    for item in (silent, answering):
+        deadlines.add(item)
+    loop.hold_up(60.0)
+    assert silent.fired == answering.fired == 0
+    answering.touched = True
+    loop.advance(2 * SWEEP)
+    assert (silent.fired, answering.fired) == (1, 0)
+
+
+def test_a_loop_that_is_always_late_still_keeps_limits() -> None:
+    loop = FakeLoop()
+    deadlines = Deadlines(loop.current())
+    item = Item(loop.time() + 1.0)
+    deadlines.add(item)
+    for _ in range(4):
+        loop.hold_up(1.0)
+    assert item.fired == 1
