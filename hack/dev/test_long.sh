@@ -48,6 +48,7 @@ aside='' aside_name=''
 trap '[ -z "$aside" ] || kill -- "-$aside" 2>/dev/null' EXIT
 beside cluster-calm cluster prometheus_installed -k $calm
 part properties env HEADRACE_EXAMPLES=10 "$bin/pytest" -q tests/property --timeout 1200
+part both-ways env HEADRACE_EXAMPLES=16 "$bin/pytest" -q tests/integration/router/test_both_ways.py --timeout 1200
 part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
 part cluster-availability cluster high_availability
 part cluster-prometheus cluster prometheus_installed prometheus_live -k "not $calm"

@@ -175,7 +175,8 @@ def _answer(rng: Random) -> Says:
         lines.append(b"Connection: close")
     raw = b"\r\n".join(lines) + b"\r\n\r\n" + body
     if rng.random() < 0.15:
-        raw, close = raw[: rng.randint(0, len(raw))], True
+        # Not all (an unannounced close, see above) and not nothing (it matters whether the connection was used before).
+        raw, close = raw[: rng.randint(1, len(raw) - 1)], True
     return Says(tuple(_cut(rng, raw)), close=close)
 
 
