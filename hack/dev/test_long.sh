@@ -54,7 +54,7 @@ part cluster-availability cluster high_availability
 part cluster-prometheus cluster prometheus_installed prometheus_live -k "not $calm"
 part cluster-stage cluster sample changes demo_cluster
 part cluster-operator cluster operator_live
-part cluster-writes cluster publisher_live router_live
+part cluster-writes cluster publisher_live router_live access_live
 part cluster-install cluster install
 part cluster-tenants cluster namespaces_and_clusters
 part cluster-itself cluster cluster
