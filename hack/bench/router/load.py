@@ -40,7 +40,9 @@ class Load:
         """Raises BenchFailed if more than WRONG_SHARE of the answers were wrong, or there were none."""
         wrong = sum(self.errors.values())
         if wrong > WRONG_SHARE * (self.requests + self.open) or not (self.requests or self.events or self.open):
-            kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count) or "no answer"
+            kinds = ", ".join(f"{count} {kind}" for kind, count in self.errors.items() if count)
+            if not kinds:
+                raise BenchFailed(f"{who}: no answer within {self.seconds:.1f} s")
             raise BenchFailed(f"{who}: {kinds} of {self.requests} answers; the first: {self.first_error[:300]!r}")
 
 

@@ -190,16 +190,18 @@ def swaps(target: Target) -> Figures:
 
     pids = target.pids
     target.bench.load("unary", running.to, pids, **options)
+    revision = ours.revision_in_force(folder, port)
+    count = 2 * round(max(4.0, target.seconds) + target.warmup) + 1
+    tables = [ours.table(target.engines, revision=revision + n, turn=revision + n) for n in range(1, count)]
     pause()
     quiet = target.bench.load("unary", running.to, pids, **options)
     inside_quiet = pause()
     child = target.bench.begin("unary", running.to, pids, **options)
-    revision = ours.revision_in_force(folder, port)
     swapped = 0
-    while child.process.poll() is None:
+    while child.process.poll() is None and swapped < len(tables):
         time.sleep(0.5)
+        ours.swap(place, tables[swapped])
         swapped += 1
-        ours.swap(place, ours.table(target.engines, revision=revision + swapped, turn=revision + swapped))
     done = target.bench.finish(child)
     inside = pause()
     _until_in_force(folder, port, revision + swapped)
