@@ -126,17 +126,21 @@ class Answer:
         """
         framing = self._framing
         if framing == _THEIR_CHUNKS:
-            if self._head or self.transport.is_closing():
-                self._send(raw)
-            else:
-                self.transport.write(raw)
+            data = raw
         elif framing == _LENGTH:
-            if len(payload) > self._remaining:
-                payload = payload[: self._remaining]
-            self._remaining -= len(payload)
-            self._send(payload)
-        elif payload and framing != _NOTHING:
-            self._send(payload if framing == _CONNECTION_END else _chunk(payload))
+            data = payload if len(payload) <= self._remaining else payload[: self._remaining]
+            self._remaining -= len(data)
+        elif not payload or framing == _NOTHING:
+            return
+        else:
+            data = payload if framing == _CONNECTION_END else _chunk(payload)
+        transport = self.transport
+        if transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        if self._head:
+            data = self._head + data
+            self._head = b""
+        transport.write(data)
 
     def end(self) -> None:
         """The body is complete. Short of its length it is not: then the connection is aborted.
@@ -147,8 +151,10 @@ class Answer:
         if self._remaining:
             self.abort()
             return
-        chunks = self._framing == _THEIR_CHUNKS or self._framing == _OUR_CHUNKS
-        self._send(_END_OF_CHUNKS if chunks else b"")
+        if self._framing == _THEIR_CHUNKS or self._framing == _OUR_CHUNKS:
+            self._send(_END_OF_CHUNKS)
+        else:
+            self._send(b"")
         self.complete = True
 
     def fail(self, event: bytes | None, *, at_boundary: bool) -> None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from headrace_router.core.facts import Refusal as Refused
+from headrace_router.core.retry import Retry
 from headrace_router.http1.paths import Kind
 from headrace_router.http1.request_head import RequestHead
 from headrace_router.proxy import attempts
@@ -71,14 +73,28 @@ class Exchange(Trying):
         request_id: str,
         seen: Seen | None,
     ) -> None:
-        trace = seen.trace if seen is not None else None
-        super().__init__(means, head, asked, account, peer=client.peer, request_id=request_id, trace=trace)
+        self.means = means
         self.client = client
+        self.head = head
+        self.asked = asked
+        self.account = account
+        self.peer = client.peer
+        self.request_id = request_id
         self.seen = seen
+        self.trace = None if seen is None else seen.trace
         self.anthropic = asked.route.kind is Kind.MESSAGES
         self.deadline = 0.0
         self.touched = False
         self.over = False
+        self._attempt = None
+        self._kept = None
+        self._chosen = None
+        self._place = None
+        self._failed = None
+        self._verdict = Retry.NO
+        self._missed = False
+        self._lines = None
+        self._unary_until = 0.0
         self._begun = False
         self._relay: Relay | None = None
         self._paused = False
@@ -89,8 +105,17 @@ class Exchange(Trying):
 
     def start(self) -> None:
         """Pick and send, or wait, or refuse. Afterwards ``over`` says whether it was answered at once."""
-        self.means.deadlines.add(self)
-        self._begin()
+        means = self.means
+        means.deadlines.add(self)
+        try:
+            picked = means.selector.pick(self.asked.facts, means.time())
+            if type(picked) is Refused and picked.queue:
+                self._wait(picked)
+            else:
+                self._first(picked)
+        except Exception:
+            log.exception(FAILED, self.request_id)
+            self._fault()
         self._begun = True
 
     # From the client's side.

@@ -14,7 +14,7 @@ from headrace_api.table import TablePriority
 from headrace_router.core.affinity import affinity_key
 from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
 from headrace_router.core.facts import NO_NEEDS, RequestFacts
-from headrace_router.core.view import PolicyView
+from headrace_router.core.view import ModelView, PolicyView
 from headrace_router.http1.header_rules import garbled, in_a_loop
 from headrace_router.http1.lines import ENCODED, FORWARDED_FOR, GARBLED
 from headrace_router.http1.numbers import whole
@@ -26,6 +26,8 @@ from headrace_router.proxy.refusals import Refusal
 _UNSET: Final = frozenset({b"", b"null"})
 _MOST_RETRIES: Final = 10**9
 _CLIENT_RETRY: Final = HEADER_CLIENT_RETRY.lower()
+# Answered by the router itself.
+PAGES: Final = (Kind.MODELS, Kind.MODEL)
 _NO_TABLE: Final = Refusal(503, "no_table", "this router has no routing table yet", retry_after=5.0)
 _CODED: Final = Refusal(415, "unsupported_encoding", "send the body without Content-Encoding", final=True)
 _LOOP: Final = Refusal(
@@ -39,11 +41,12 @@ class Asked:
     ``keep``: names of headers that engines may see although such names steer.
     """
 
-    __slots__ = ("body", "client_retry", "facts", "keep", "policy", "priority", "route")
+    __slots__ = ("body", "client_retry", "facts", "keep", "model", "policy", "priority", "route")
 
     def __init__(
         self,
         route: Route,
+        model: ModelView,
         policy: PolicyView,
         facts: RequestFacts,
         priority: TablePriority,
@@ -52,6 +55,7 @@ class Asked:
         keep: frozenset[bytes],
     ) -> None:
         self.route = route
+        self.model = model
         self.policy = policy
         self.facts = facts
         self.priority = priority
@@ -66,7 +70,7 @@ def refused_by_head(head: RequestHead, route: Route | Refused, known: Known) -> 
         return Refusal(route.status, route.code, route.message, final=True, allow=route.allow)
     if not known.view.policies:
         return _NO_TABLE
-    if route.kind in _MODEL_PAGES:
+    if route.kind in PAGES:
         return None
     if head.rules & GARBLED and (name := garbled(head.marked)) is not None:
         message = f"header {name} has a value that is not UTF-8; right would be ASCII, or UTF-8 where it must be"
@@ -80,9 +84,6 @@ def refused_by_head(head: RequestHead, route: Route | Refused, known: Known) -> 
     return None
 
 
-_MODEL_PAGES: Final = (Kind.MODELS, Kind.MODEL)
-
-
 def too_large(limit: int) -> Refusal:
     """The body is larger than a policy allows."""
     return Refusal(413, "body_too_large", f"the body is larger than {limit} bytes", final=True)
@@ -90,32 +91,47 @@ def too_large(limit: int) -> Refusal:
 
 def take_in(head: RequestHead, route: Route, known: Known, body: bytes) -> Asked | Refusal:
     """Understand a request whose head was not refused."""
-    facts = _facts(head, route, known, body)
-    if isinstance(facts, Refusal):
-        return facts
-    model = facts if isinstance(facts, str) else facts.model
-    policy = known.view.policy_for(model)
-    if policy is None:
+    kind = route.kind
+    if kind is Kind.POLICY and (only := known.only_model(route.path)) and (not body or not _is_json(head)):
+        return _asked_of(only, None, head, route, known, body)
+    facts = read_body(body, known.fields)
+    if type(facts) is BadBody:
+        return Refusal(400, facts.code or "bad_request", facts.message, final=True)
+    assert isinstance(facts, BodyFacts)
+    if kind is Kind.RESPONSES and (refusal := _stored(facts)):
+        return refusal
+    return _asked_of(facts.model, facts, head, route, known, body)
+
+
+def _asked_of(
+    model: str, read: BodyFacts | None, head: RequestHead, route: Route, known: Known, body: bytes
+) -> Asked | Refusal:
+    """``read``: None where a policy path has no JSON, so that nothing but its one model can be meant."""
+    found = known.view.models.get(model)
+    if found is None:
         return Refusal(404, "model_not_found", f"no routing table has a model {model[:128]!r}", final=True)
-    if len(body) > policy.table.limits.body:
+    policy = found.policy
+    size = len(body)
+    if size > policy.table.limits.body:
         return too_large(policy.table.limits.body)
     if route.kind is Kind.POLICY and route.path not in policy.table.paths:
         return Refusal(404, "unknown_path", f"the policy of model {model[:128]!r} passes no such path: {route.path}")
-    return _asked(head, route, known, policy, facts, body)
-
-
-def _facts(head: RequestHead, route: Route, known: Known, body: bytes) -> BodyFacts | str | Refusal:
-    """The body's facts, or the model's name where a policy path has no JSON that names one."""
-    if route.kind is Kind.POLICY:
-        only = known.only_model(route.path)
-        if only is not None and (not body or not _is_json(head)):
-            return only
-    read = read_body(body, known.fields)
-    if isinstance(read, BadBody):
-        return Refusal(400, read.code or "bad_request", read.message, final=True)
-    if route.kind is Kind.RESPONSES and (refusal := _stored(read)):
-        return refusal
-    return read
+    names = known.headers_of(policy)
+    wanted = names.wanted
+    headers: dict[str, str] = {}
+    for line in [line for line in head.lines if line.name in wanted]:
+        # Of a repeated header the first that is not empty counts.
+        if line.value:
+            headers.setdefault(wanted[line.name], line.value.decode("utf-8", "surrogateescape"))
+    priority = policy.priority(headers.get(names.priority))
+    key = affinity_key(policy.affinity, headers, read)
+    if read is None:
+        facts = RequestFacts(model, key, size, False, NO_NEEDS, priority.name)
+    else:
+        facts = RequestFacts(model, key, size, read.stream is True, needs(read), priority.name)
+    retried = headers.get(_CLIENT_RETRY, "0")
+    again = retried != "0" and bool(whole(retried, _MOST_RETRIES))
+    return Asked(route, found, policy, facts, priority, body, again, names.keep)
 
 
 def _is_json(head: RequestHead) -> bool:
@@ -136,27 +152,4 @@ def _stored(facts: BodyFacts) -> Refusal | None:
         f"{field} needs an answer that one engine keeps, which this router doesn't follow yet; "
         "send the conversation in `input` and store: false",
         final=True,
-    )
-
-
-def _asked(
-    head: RequestHead, route: Route, known: Known, policy: PolicyView, facts: BodyFacts | str, body: bytes
-) -> Asked:
-    read = known.headers_of(policy)
-    wanted = read.wanted
-    headers: dict[str, str] = {}
-    for line in [line for line in head.lines if line.name in wanted]:
-        # Of a repeated header the first that is not empty counts.
-        if line.value:
-            headers.setdefault(wanted[line.name], line.value.decode("utf-8", "surrogateescape"))
-    priority = policy.priority(headers.get(read.priority))
-    if isinstance(facts, str):
-        asked = RequestFacts(facts, affinity_key(policy.affinity, headers, None), len(body), False, NO_NEEDS)
-    else:
-        key = affinity_key(policy.affinity, headers, facts)
-        asked = RequestFacts(facts.model, key, len(body), facts.stream is True, needs(facts))
-    asked.priority = priority.name
-    retried = headers.get(_CLIENT_RETRY, "0")
-    return Asked(
-        route, policy, asked, priority, body, retried != "0" and bool(whole(retried, _MOST_RETRIES)), read.keep
     )

@@ -44,12 +44,12 @@ class Credentials(Protocol):
 
 
 class Means:
-    """See the module. ``time``: the loop's clock."""
+    """See the module. ``time``: the loop's clock. ``current``: what ``known`` said last."""
 
     __slots__ = (
         "_idle",
-        "_known",
         "credentials",
+        "current",
         "deadlines",
         "keys",
         "ledger",
@@ -83,14 +83,14 @@ class Means:
         self.keys = keys
         self.credentials = credentials
         self.deadlines = Deadlines(loop)
-        self._idle = asyncio.Event()
-        self._known = Known(selector.view)
+        self._idle: asyncio.Event | None = None
+        self.current = Known(selector.view)
 
     def known(self) -> Known:
         """What the view in force says to every request."""
-        known = self._known
+        known = self.current
         if known.view is not self.selector.view:
-            known = self._known = Known(self.selector.view)
+            known = self.current = Known(self.selector.view)
         return known
 
     def refuse(
@@ -113,11 +113,12 @@ class Means:
             seen.ended(answer)
         if self.waiting.count:
             self.waiting.wake()
-        if not self.deadlines.items:
+        if self._idle is not None and not self.deadlines.items:
             self._idle.set()
 
     async def idle(self) -> None:
         """Wait until no exchange runs."""
+        self._idle = self._idle or asyncio.Event()
         while self.deadlines.items:
             self._idle.clear()
             await self._idle.wait()

@@ -21,7 +21,7 @@ from headrace_router.http1.lines import made
 from headrace_router.http1.paths import Kind, Refused, Route
 from headrace_router.http1.request_head import RequestHead
 from headrace_router.proxy.exchange import Client, Exchange
-from headrace_router.proxy.intake import Asked, refused_by_head, take_in
+from headrace_router.proxy.intake import PAGES, Asked, refused_by_head, take_in
 from headrace_router.proxy.known import Known
 from headrace_router.proxy.means import Credentials, Keys, Means
 from headrace_router.proxy.memory import BodyMemory
@@ -120,13 +120,29 @@ class Proxy:
             client.answer.keep_alive = False
         identity = request_id(head.marked, self._fresh_id)
         seen = self._see(head, identity, client) if self._looked_at else None
-        known = self._means.known()
+        means = self._means
+        known = means.known()
         # Tables may have changed since body_limit saw the head.
         route = known.route(head.method, head.target)
+        asked: Asked | Refusal | bytes
         try:
-            asked = self._take_in(head, route, known, body)
-            if isinstance(asked, Asked):
-                exchange = self._exchange(head, asked, client, identity, seen)
+            if type(route) is Route and route.kind not in PAGES and known.view.policies:
+                asked = take_in(head, route, known, body)
+            else:
+                asked = self._aside(head, route, known)
+            if type(asked) is Asked:
+                account = Account(
+                    means.ledger,
+                    asked.model,
+                    asked.priority.name,
+                    asked.facts.body_bytes,
+                    asked.client_retry,
+                    client.began,
+                )
+                if seen is not None:
+                    seen.routed(asked.route)
+                    seen.counted(account)
+                exchange = Exchange(means, client, head, asked, account, identity, seen)
                 exchange.start()
                 return None if exchange.over else exchange
         except Exception:
@@ -136,8 +152,9 @@ class Proxy:
         if isinstance(asked, Refusal):
             self._refuse(asked, client, identity, seen, route)
         else:
+            assert isinstance(asked, bytes)
             client.answer.whole(200, b"OK", _JSON + made(names.HEADER_REQUEST_ID, identity).raw, asked)
-            self._means.ended(seen, client.answer)
+            means.ended(seen, client.answer)
         return None
 
     def refuse(self, head: RequestHead | None, refusal: Refusal, client: Client) -> None:
@@ -161,22 +178,12 @@ class Proxy:
         """Wait until no exchange runs."""
         await self._means.idle()
 
-    def _take_in(self, head: RequestHead, route: Route | Refused, known: Known, body: bytes) -> Asked | Refusal | bytes:
-        """What is asked, why it is refused, or the body of a page of models."""
-        if isinstance(route, Refused) or not known.view.policies:
-            return refused_by_head(head, route, known) or FAULT
-        if route.kind is Kind.MODELS or route.kind is Kind.MODEL:
-            return _models(route, known)
-        return take_in(head, route, known, body)
-
-    def _exchange(self, head: RequestHead, asked: Asked, client: Client, identity: str, seen: Seen | None) -> Exchange:
-        means, facts = self._means, asked.facts
-        model = means.known().view.models[facts.model]
-        account = Account(means.ledger, model, asked.priority.name, facts.body_bytes, asked.client_retry, client.began)
-        if seen is not None:
-            seen.routed(asked.route)
-            seen.counted(account)
-        return Exchange(means, client, head, asked, account, identity, seen)
+    def _aside(self, head: RequestHead, route: Route | Refused, known: Known) -> Refusal | bytes:
+        """For what no engine is asked: why it is refused, or the body of a page of models."""
+        refusal = refused_by_head(head, route, known)
+        if refusal is not None or isinstance(route, Refused):
+            return refusal or FAULT
+        return _models(route, known)
 
     def _refuse(
         self, refusal: Refusal, client: Client, identity: str, seen: Seen | None, route: Route | Refused | None
@@ -204,8 +211,8 @@ class Proxy:
 
 
 def _ids() -> Callable[[], str]:
-    """Fresh request ids: 128 random bits, which only have to differ."""
-    bits = Random().getrandbits  # noqa: S311
+    """Fresh request ids: 128 random bits. A number that counts up would tell clients what others send."""
+    bits = Random().getrandbits  # noqa: S311 - they only have to differ
     return lambda: f"{bits(128):032x}"
 
 

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from headrace_router.http1.header_rules import is_event_stream, to_client
-from headrace_router.http1.lines import ENCODED, JSON
+from headrace_router.http1.lines import ENCODED, EVENT_STREAM, JSON
 from headrace_router.proxy.refusals import cut_event
 from headrace_router.telemetry import accounting
 from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
@@ -36,7 +36,7 @@ _EXPIRED: Final = {
 class Relay:
     """One answer on its way. Each of its ends tells the exchange, once."""
 
-    __slots__ = ("_answer", "_attempt", "_exchange", "_good", "_observer", "_over", "_sse", "_started", "_status")
+    __slots__ = ("_answer", "_attempt", "_exchange", "_observer", "_over", "_sse", "_started", "_status")
 
     def __init__(self, exchange: Exchange, attempt: Attempt) -> None:
         head = attempt.head
@@ -46,13 +46,20 @@ class Relay:
         self._answer = exchange.client.answer
         self._over = False
         self._status = head.status
-        self._good = head.status < 400
-        self._sse = is_event_stream(head.marked)
-        self._observer: Observer = _observer(head.rules, self._sse) if self._good else None
-        self._started = not isinstance(self._observer, StreamObserver)
-        said = exchange.means.known().said(attempt.pick, exchange.account.attempts)
+        rules = head.rules
+        self._sse = sse = bool(rules & EVENT_STREAM) and is_event_stream(head.marked)
+        # Whether the first token was seen, where there is one to see.
+        self._started = True
+        self._observer: Observer = None
+        if head.status < 400:
+            if sse:
+                self._observer = StreamObserver()
+                self._started = False
+            elif rules & JSON and not rules & ENCODED:
+                self._observer = UnaryObserver()
+        said = exchange.means.current.said(attempt.pick, exchange.account.attempts)
         extra = b"%bx-request-id: %b\r\n" % (said, exchange.request_id.encode("ascii"))
-        lines = to_client(head.lines, extra=extra, sse=self._sse, rules=head.rules)
+        lines = to_client(head.lines, extra=extra, sse=sse, rules=rules)
         self._answer.begin(head.status, head.reason, lines, head.length, chunked=head.chunked)
 
     def pass_on(self, raw: bytes, payload: bytes) -> None:
@@ -73,11 +80,12 @@ class Relay:
         """The body is complete."""
         if self._over:
             return
+        status = self._status
         try:
             self._answer.end()
-            if isinstance(self._observer, StreamObserver):
-                self._observer.end()
-            if self._good:
+            if status < 400:
+                if type(self._observer) is StreamObserver:
+                    self._observer.end()
                 self._exchange.account.answered(self._attempt.pick, self._observer)
         except ConnectionError:
             self.client_gone()
@@ -86,7 +94,7 @@ class Relay:
             log.exception("relaying an answer failed")
             self._own_fault()
             return
-        self._close(accounting.of_status(self._status))
+        self._close(accounting.OK if status < 400 else accounting.of_status(status))
         self._exchange.relay_ended()
 
     def cut(self) -> None:
@@ -135,11 +143,5 @@ class Relay:
         if not attempt.counted:
             attempt.counted = True
             self._exchange.account.attempted(attempt.pick, outcome, self._status)
-        if self._good and outcome != accounting.OK:
+        if outcome is not accounting.OK and self._status < 400:
             self._exchange.account.broken_off(self._observer)
-
-
-def _observer(rules: int, sse: bool) -> Observer:
-    if sse:
-        return StreamObserver()
-    return UnaryObserver() if rules & JSON and not rules & ENCODED else None

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.router")
 
 FAILED: Final = "request %s failed"
+# Past the named tuple's own constructor, which is a function in Python.
+_outgoing: Final = tuple.__new__
 _WANT: Final = (RefusalKind.SHED, RefusalKind.FULL)
 
 
@@ -59,33 +61,22 @@ class Trying:
         "trace",
     )
 
-    def __init__(
-        self,
-        means: Means,
-        head: RequestHead,
-        asked: Asked,
-        account: Account,
-        *,
-        peer: str | None,
-        request_id: str,
-        trace: RequestTrace | None,
-    ) -> None:
-        self.means = means
-        self.head = head
-        self.asked = asked
-        self.account = account
-        self.peer = peer
-        self.request_id = request_id
-        self.trace = trace
-        self._attempt: Attempt | None = None
-        self._kept: Attempt | None = None
-        self._chosen: Refusal | None = None
-        self._place: Place | None = None
-        self._failed: Failed | None = None
-        self._verdict = Retry.NO
-        self._missed = False
-        self._lines: bytes | None = None
-        self._unary_until = 0.0
+    means: Means
+    head: RequestHead
+    asked: Asked
+    account: Account
+    peer: str | None
+    request_id: str
+    trace: RequestTrace | None
+    _attempt: Attempt | None  # the one that runs, or whose answer is passed on
+    _kept: Attempt | None  # an engine's refusal, until something better arrives
+    _chosen: Refusal | None  # what to say if the kept answer that is to be passed on never comes
+    _place: Place | None  # in a queue
+    _failed: Failed | None  # the last attempt, until the next one starts
+    _verdict: Retry
+    _missed: bool
+    _lines: bytes | None  # header lines for engines
+    _unary_until: float
 
     @abstractmethod
     def _begin_relay(self, attempt: Attempt) -> None:
@@ -110,19 +101,6 @@ class Trying:
     @abstractmethod
     def _idle(self) -> None:
         """The limit between two reads, from now on."""
-
-    def _begin(self) -> None:
-        """Pick and send, or wait, or refuse."""
-        means = self.means
-        try:
-            picked = means.selector.pick(self.asked.facts, means.time())
-            if type(picked) is facts.Refusal and picked.queue:
-                self._wait(picked)
-            else:
-                self._first(picked)
-        except Exception:
-            log.exception(FAILED, self.request_id)
-            self._fault()
 
     @property
     def waiting(self) -> bool:
@@ -184,13 +162,14 @@ class Trying:
             self._fault()
 
     def _first(self, picked: Pick | facts.Refusal) -> None:
-        if isinstance(picked, facts.Refusal):
-            if picked.kind in _WANT:
-                self.account.shed(picked.code)
-            self._refuse(not_picked(picked))
+        if type(picked) is Pick:
+            self.asked.policy.budget.deposit(self.means.time())
+            self._send(picked)
             return
-        self.asked.policy.budget.deposit(self.means.time())
-        self._send(picked)
+        assert isinstance(picked, facts.Refusal)
+        if picked.kind in _WANT:
+            self.account.shed(picked.code)
+        self._refuse(not_picked(picked))
 
     def _wait(self, full: facts.Refusal) -> None:
         asked = self.asked
@@ -214,14 +193,17 @@ class Trying:
             self._unary_until = means.time() + timeouts.unary
             self._arm("unary", timeouts.unary)
         try:
-            outgoing = self._outgoing(pick)
+            lines = self._lines_to(pick)
         except NotSent as error:
             self._ended(attempt, attempts.failed(attempt, error))
             return
-        attempt.leg = means.pool.send(means.known().address(pick), outgoing, attempt, connect=timeouts.connect)
+        asked = self.asked
+        body = asked.body if pick.served_name is None else replace_model(asked.body, pick.served_name)
+        outgoing = _outgoing(Outgoing, (self.head.method, asked.route.target, lines, body))
+        attempt.leg = means.pool.send(means.current.address(pick), outgoing, attempt, connect=timeouts.connect)
 
-    def _outgoing(self, pick: Pick) -> Outgoing:
-        """What this attempt sends.
+    def _lines_to(self, pick: Pick) -> bytes:
+        """Header lines of this attempt.
 
         Raises:
             NotSent: the engine wants a key that the router hasn't got.
@@ -242,10 +224,7 @@ class Trying:
                 self._lines = lines
             else:
                 lines += own
-        if self.trace is not None:
-            lines = self.trace.lines(lines)
-        body = asked.body if pick.served_name is None else replace_model(asked.body, pick.served_name)
-        return Outgoing(self.head.method, asked.route.target, lines, body)
+        return lines if self.trace is None else self.trace.lines(lines)
 
     def _ended(self, attempt: Attempt, failed: Failed) -> None:
         """An attempt has ended without an answer to pass on: another one, or what there is to say."""
