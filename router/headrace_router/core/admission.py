@@ -50,14 +50,18 @@ class WaitQueue:
     def __len__(self) -> int:
         return self._count
 
+    def elsewhere(self) -> int:
+        """Who waits in queues of other processes that are one queue with this."""
+        return 0
+
     def enter(self, priority: int, now: float, tag: Any = None) -> Entered:
         """A place in the queue, or none; maybe at the cost of a waiter of lower priority."""
         if self.limit == 0 or self.deadline <= 0.0:
             return Entered(None)
         displaced = None
-        if self._count >= self.limit:
-            displaced = self._lowest()
-            if displaced.priority >= priority:
+        if self._count + self.elsewhere() >= self.limit:
+            displaced = self._lowest() if self._count else None
+            if displaced is None or displaced.priority >= priority:
                 return Entered(None)
             self.leave(displaced)
         waiter = Waiter(priority, now + self.deadline, tag)

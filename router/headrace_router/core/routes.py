@@ -80,7 +80,7 @@ class EngineView:
         """Other addresses under the same table: those that stay keep their state, and keys and turns go on."""
         out = _out(self.endpoints)
         count = len(self.endpoints)
-        self.endpoints = self.state.endpoints = endpoints_at(urls, self.endpoints)
+        self.endpoints = self.state.endpoints = endpoints_at(urls, self.endpoints, self.state.endpoint)
         self.addresses = urls
         ids = tuple(endpoint.url for endpoint in self.endpoints)
         several = len(ids) > 1

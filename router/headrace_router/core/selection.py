@@ -105,6 +105,11 @@ class Pick:
         return self._choice.route.served_name
 
     @property
+    def limit(self) -> int:
+        """Requests in flight that this router may have on the engine, 0 where it has no limit."""
+        return self._choice.route.engine.limit
+
+    @property
     def revision(self) -> str:
         """The table's revision."""
         return self.policy.revision
@@ -161,8 +166,10 @@ class Selector:
 
     def install(self, view: TableView) -> None:
         """Swap the tables. ``view`` is to be built with ``previous=self.view``: one at a time."""
+        for model in self.view.models.values():
+            model.pool.own = 0
         for model in view.models.values():
-            model.pool.in_flight = model.pool.total = model.pool.out = 0
+            model.pool.own = model.pool.total = model.pool.out = 0
         for engine in view.engines.values():
             state = engine.state
             state.endpoints = engine.endpoints
@@ -170,7 +177,7 @@ class Selector:
             state.troubled = True
             out = sum(endpoint.ejected for endpoint in engine.endpoints)
             for pool in engine.pools:
-                pool.in_flight += state.in_flight
+                pool.own += state.own
                 pool.total += len(engine.endpoints)
                 pool.out += out
         for policy in view.policies:
@@ -274,7 +281,7 @@ class Selector:
         for _ in range(min(len(order), _PROBE_SCAN)):
             engine, endpoint, weighted = order[self._probe_at % len(order)]
             self._probe_at += 1
-            if endpoint.in_flight and endpoint.healthy(now):
+            if endpoint.own and endpoint.healthy(now):
                 continue
             wait = PROBE_TROUBLED_S if not endpoint.healthy(now) or not weighted else PROBE_IDLE_S
             if now - endpoint.probed >= wait:
@@ -285,10 +292,10 @@ class Selector:
         return due
 
     def in_flight(self) -> Iterator[tuple[str, str, int]]:
-        """(engine id, url, requests in flight) of every endpoint in force."""
+        """(engine id, url, this process's requests in flight) of every endpoint in force."""
         for engine in self.view.engines.values():
             for endpoint in engine.endpoints:
-                yield engine.id, endpoint.url, endpoint.in_flight
+                yield engine.id, endpoint.url, endpoint.own
 
     def ejected(self, now: float) -> list[tuple[str, str, float]]:
         """(engine id, url, seconds until its trial) of every ejected endpoint."""
@@ -344,12 +351,17 @@ def last_resort(routes: RouteSet, slot: int, now: float, avoid: Collection[str])
     if not present:
         return Refusal(RefusalKind.NO_ENGINES, "no engine of this model has an address now", whole_seconds(1.0))
     if any(route.engine.full() for route in present):
-        return Refusal(RefusalKind.FULL, "every engine of this model is at its limit", whole_seconds(1.0))
+        return at_limit()
     penalised = [e.full_until for route in present for e in route.engine.endpoints if e.full_until > now]
     if penalised:
         wait = min(penalised) - now
         return Refusal(RefusalKind.ALL_PENALISED, "every engine of this model asked to wait", whole_seconds(wait))
     return Choice(present[0], False)
+
+
+def at_limit() -> Refusal:
+    """Nobody has room."""
+    return Refusal(RefusalKind.FULL, "every engine of this model is at its limit", whole_seconds(1.0))
 
 
 def _in_order(routes: RouteSet, slot: int) -> list[RouteView]:

@@ -7,7 +7,7 @@ object, so that its old requests end on the old one and no count is ever carried
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 NEVER: Final = -1e18
@@ -55,6 +55,11 @@ class EndpointState:
         self.ready = True
         self.probed = NEVER
 
+    @property
+    def own(self) -> int:
+        """Requests in flight of this process; ``in_flight`` may be those of several (core/shared.py)."""
+        return self.in_flight
+
     def open(self, now: float) -> bool:
         """Whether it takes a new request: ready, not full, and not ejected unless its trial is due."""
         if not self.ready or self.full_until > now:
@@ -66,8 +71,12 @@ class EndpointState:
         return self.ready and self.full_until <= now and not self.ejected
 
 
-def endpoints_at(urls: Collection[str], before: Sequence[EndpointState]) -> tuple[EndpointState, ...]:
-    """Endpoints at these addresses, sorted by url; who stays keeps counts and health.
+def endpoints_at(
+    urls: Collection[str],
+    before: Sequence[EndpointState],
+    make: Callable[[str, str], EndpointState] = EndpointState,
+) -> tuple[EndpointState, ...]:
+    """Endpoints at these addresses, sorted by url; who stays keeps counts and health. make: a new one's state.
 
     urls: a mapping says who is at each. Another pod at an old address is a new endpoint: the one before it may have
     been ejected, and what still runs there ends there.
@@ -78,7 +87,7 @@ def endpoints_at(urls: Collection[str], before: Sequence[EndpointState]) -> tupl
     for url in sorted(set(urls)):
         endpoint, who = known.get(url), pods.get(url, "")
         other = endpoint is None or (who and endpoint.who and who != endpoint.who)
-        found.append(EndpointState(url, who) if endpoint is None or other else endpoint)
+        found.append(make(url, who) if endpoint is None or other else endpoint)
     return tuple(found)
 
 
@@ -98,6 +107,15 @@ class Pool:
         self.in_flight = 0
         self.limit = 0
 
+    @property
+    def own(self) -> int:
+        """Requests in flight of this process."""
+        return self.in_flight
+
+    @own.setter
+    def own(self, number: int) -> None:
+        self.in_flight = number
+
 
 class EngineState:
     """One engine, from the table that brought it to the table that left it out.
@@ -114,6 +132,15 @@ class EngineState:
         self.endpoints: tuple[EndpointState, ...] = ()
         self.pools: tuple[Pool, ...] = ()
         self.troubled = False
+
+    @property
+    def own(self) -> int:
+        """Requests in flight of this process."""
+        return self.in_flight
+
+    def endpoint(self, url: str, who: str = "") -> EndpointState:
+        """The state of a new address of it."""
+        return EndpointState(url, who)
 
     def take(self, endpoint: EndpointState) -> None:
         """One more request in flight."""

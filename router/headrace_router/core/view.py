@@ -19,7 +19,8 @@ from headrace_router.core.affinity import AffinityRules
 from headrace_router.core.budget import RetryBudget
 from headrace_router.core.routes import ClassView, EngineView, RouteSet, RouteView
 from headrace_router.core.slots import SlotOrders
-from headrace_router.core.state import EngineState, Pool, endpoints_at
+from headrace_router.core.state import Pool, endpoints_at
+from headrace_router.core.states import ALONE, States
 from headrace_router.core.weighted import succeed
 
 _NO_ENDPOINTS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
@@ -43,15 +44,17 @@ class PolicyView:
         "queue",
         "revision",
         "sheds",
+        "states",
         "table",
     )
 
-    def __init__(self, table: RoutingTable, previous: PolicyView | None) -> None:
+    def __init__(self, table: RoutingTable, previous: PolicyView | None, states: States = ALONE) -> None:
         self.table = table
+        self.states = states
         self.key = f"{table.policy_namespace}/{table.policy}"
         self.revision = str(table.identity.revision)
         self.budget: RetryBudget = previous.budget if previous is not None else RetryBudget()
-        self.queue: WaitQueue = previous.queue if previous is not None else WaitQueue()
+        self.queue: WaitQueue = previous.queue if previous is not None else states.queue(self.key)
         self.sheds = any(shed.share > 0 for model in table.models for routes in model.classes for shed in routes.shed)
         self.pools: tuple[Pool, ...] = ()
         self.affinity = AffinityRules(table.affinity)
@@ -74,7 +77,8 @@ class PolicyView:
         """Called at the swap: figures of this table on the state that stays."""
         table = self.table
         retry = table.retry
-        self.budget.configure(retry.percent, retry.min_per_second / table.routers, retry.saturated_percent)
+        floor = retry.min_per_second / (table.routers * self.states.processes)
+        self.budget.configure(retry.percent, floor, retry.saturated_percent)
         self.queue.configure(table.queue.max, table.queue.deadline)
 
 
@@ -110,7 +114,7 @@ class ModelView:
 class TableView:
     """Everything a selection reads. conflicts: words on what one table holds that another already rules."""
 
-    __slots__ = ("conflicts", "engines", "models", "orders", "phase", "policies")
+    __slots__ = ("conflicts", "engines", "models", "orders", "phase", "policies", "states")
 
     def __init__(
         self,
@@ -120,7 +124,9 @@ class TableView:
         orders: dict[_Signature, SlotOrders],
         conflicts: tuple[str, ...],
         phase: float,
+        states: States,
     ) -> None:
+        self.states = states
         self.policies = policies
         self.models = models
         self.engines = engines
@@ -140,6 +146,7 @@ def build_view(
     *,
     endpoints: Mapping[str, Collection[str]] = _NO_ENDPOINTS,
     phase: float = 0.0,
+    states: States = ALONE,
 ) -> TableView:
     """Merge tables that ``parse_table`` accepted, one a policy.
 
@@ -149,8 +156,9 @@ def build_view(
         endpoints: urls of engines whose Service is known, by engine id (none: no endpoint is ready); they stand
             instead of the table's own. Those of a Service that isn't known now stay as they were.
         phase: this process's part of a turn, 0 to 1, so that processes don't march in step; kept from ``previous``.
+        states: where counts stand; kept from ``previous``.
     """
-    return _Builder(tables, previous, endpoints, phase).build()
+    return _Builder(tables, previous, endpoints, phase, states).build()
 
 
 class _Builder:
@@ -160,7 +168,9 @@ class _Builder:
         previous: TableView | None,
         endpoints: Mapping[str, Collection[str]],
         phase: float,
+        states: States,
     ) -> None:
+        self.states = states if previous is None else previous.states
         self.tables = tables
         self.previous = previous
         self.resolved = endpoints
@@ -181,7 +191,7 @@ class _Builder:
         policies = []
         models: dict[str, ModelView] = {}
         for table in self.tables:
-            policy = PolicyView(table, before.get(f"{table.policy_namespace}/{table.policy}"))
+            policy = PolicyView(table, before.get(f"{table.policy_namespace}/{table.policy}"), self.states)
             policies.append(policy)
             for model in table.models:
                 if model.model in models:
@@ -196,7 +206,8 @@ class _Builder:
             limits = [self.engines[name].limit for name in ids]
             pool.limit = sum(limits) if all(limits) else 0
         self.previous = None  # route sets keep this builder; it must not keep every view before it
-        return TableView(tuple(policies), models, self.engines, self.orders, tuple(self.conflicts), self.phase)
+        conflicts = tuple(self.conflicts)
+        return TableView(tuple(policies), models, self.engines, self.orders, conflicts, self.phase, self.states)
 
     def _engine(self, config: TableEngine) -> None:
         known = self.engines.get(config.id)
@@ -207,8 +218,9 @@ class _Builder:
             if addresses is None and before is not None and before.config.service == config.service:
                 addresses = before.addresses
         urls = config.urls if addresses is None else addresses
-        endpoints = endpoints_at(urls, before.endpoints if before is not None else ())
-        state = before.state if before is not None else known.state if known is not None else EngineState(config.id)
+        state = before.state if before is not None else known.state if known is not None else None
+        state = state or self.states.engine(config.id)
+        endpoints = endpoints_at(urls, before.endpoints if before is not None else (), state.endpoint)
         engine = EngineView(config, state, endpoints, addresses)
         if known is not None:
             engine.merge(known)
@@ -224,7 +236,7 @@ class _Builder:
         ids = frozenset(route.engine for routes in model.classes for route in routes.routes)
         pool = self.pools.get(ids)
         if pool is None:
-            pool = self.pools[ids] = Pool()
+            pool = self.pools[ids] = self.states.pool(ids)
             for engine in ids:
                 self.pools_of.setdefault(engine, []).append(pool)
         before = self.previous.models.get(model.model) if self.previous is not None else None

@@ -1,0 +1,282 @@
+"""Counts that the processes of one router have in common: each writes its own cells, and reads the others' with them.
+
+On the request path of routers of several processes, pure. ``in_flight`` of engines, endpoints and pools is the sum over
+all processes, ``own`` this one's part; the selection can't tell the difference. A cell is one aligned word with one
+writer, so that nothing is locked and nothing is lost; whoever ends without giving back has his cells cleared by others.
+Must not touch a cell of another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from struct import Struct
+from typing import Any, Final, Protocol
+
+from headrace_router.core.admission import Entered, Waiter, WaitQueue
+from headrace_router.core.state import EndpointState, EngineState, Pool
+from headrace_router.core.states import States
+
+# A row's fields, each with a cell for every process. Engines and endpoints use the first alone, queues too.
+IN_FLIGHT: Final = 0
+RETURNED: Final = 1
+WANTS_SINCE: Final = 2
+WANTED_AT: Final = 3
+FIELDS: Final = 4
+# Microseconds after which a process that was refused and doesn't ask again no longer wants anything.
+WANTS_US: Final = 200_000
+
+
+class Memory(Protocol):
+    """Rows of ``FIELDS * processes`` cells (int64) in ``numbers``. process: this one, from 0."""
+
+    numbers: memoryview
+    process: int
+    processes: int
+
+    def claim(self, key: str) -> int:
+        """The index of the first cell of the row that all processes have for ``key``; -1 if there is none left."""
+
+    def release(self, row: int) -> None:
+        """One claim less."""
+
+
+class Cells:
+    """One object's part of a row: the process's cell is the sum over its objects of the same key.
+
+    An engine that leaves and comes back is another object; what still runs on the first counts for the others.
+    """
+
+    __slots__ = ("_all", "_at", "_memory", "_numbers", "_other", "_sum", "row")
+
+    def __init__(self, memory: Memory, key: str) -> None:
+        row = memory.claim(key)
+        self._memory = memory
+        self.row = row
+        self._numbers = memory.numbers
+        if row < 0:
+            # Better counted alone than not at all.
+            self._numbers = memoryview(bytearray(8 * FIELDS * memory.processes)).cast("q")
+        first = max(row, 0)
+        self._at = first + memory.process
+        self._sum: Callable[[memoryview, int], tuple[int, ...]] = Struct(f"{memory.processes}q").unpack_from
+        self._all = 8 * first
+        self._other = first + 1 - memory.process if memory.processes == 2 else -1
+
+    def __del__(self) -> None:
+        if self.row >= 0:
+            self._memory.release(self.row)
+
+    def add(self, number: int) -> None:
+        """To this process's requests in flight."""
+        self._numbers[self._at] += number
+
+    def give_back(self) -> None:
+        """One less in flight, one more returned."""
+        self._numbers[self._at] -= 1
+        self._numbers[self._at + self._memory.processes] += 1
+
+    def others(self) -> int:
+        """The other processes' requests in flight."""
+        if self._other >= 0:
+            return self._numbers[self._other]
+        return sum(self._sum(self._numbers, self._all)) - self._numbers[self._at]
+
+    def mine(self, field: int) -> int:
+        """This process's cell of a field."""
+        return self._numbers[self._at + field * self._memory.processes]
+
+    def of(self, field: int) -> tuple[int, ...]:
+        """A field's cells of all processes."""
+        return self._sum(self._numbers, self._all + 8 * field * self._memory.processes)
+
+    def put(self, field: int, number: int) -> None:
+        """This process's cell of a field."""
+        self._numbers[self._at + field * self._memory.processes] = number
+
+
+class SharedEndpoint(EndpointState):
+    """An address with requests of all processes; its health is this process's own experience."""
+
+    __slots__ = ("_own", "cells")
+
+    def __init__(self, url: str, who: str, cells: Cells) -> None:
+        self._own = 0
+        self.cells = cells
+        super().__init__(url, who)
+
+    @property
+    def in_flight(self) -> int:
+        return self._own + self.cells.others()
+
+    @in_flight.setter
+    def in_flight(self, number: int) -> None:
+        """What the base class begins with."""
+
+    @property
+    def own(self) -> int:
+        return self._own
+
+    def add(self, number: int) -> None:
+        """To this process's requests in flight."""
+        self._own += number
+        self.cells.add(number)
+
+
+class SharedPool(Pool):
+    """Engines of one model, their requests in all processes, and which processes want more of them than they got."""
+
+    __slots__ = ("_local", "_own", "cells")
+
+    def __init__(self, cells: Cells) -> None:
+        self._local = 0
+        self._own = 0
+        self.cells = cells
+        super().__init__()
+
+    @property
+    def in_flight(self) -> int:
+        return self._own + self.cells.others()
+
+    @in_flight.setter
+    def in_flight(self, number: int) -> None:
+        """What the base class begins with."""
+
+    @property
+    def own(self) -> int:
+        return self._own
+
+    @own.setter
+    def own(self, number: int) -> None:
+        self.cells.add(number - self._own)
+        self._own = number
+
+    @property
+    def changes(self) -> int:
+        """Grows with what any process gives back, so that no process believes an old refusal."""
+        return self._local + sum(self.cells.of(RETURNED))
+
+    @changes.setter
+    def changes(self, number: int) -> None:
+        """What the base class begins with."""
+
+    def changed(self) -> None:
+        """Something of this process alone."""
+        self._local += 1
+
+    def take(self) -> None:
+        """One more request in flight."""
+        self._own += 1
+        self.cells.add(1)
+
+    def give_back(self) -> None:
+        """One less."""
+        self._own -= 1
+        self.cells.give_back()
+
+    def wants(self, now_us: int) -> None:
+        """This process was refused for want of room."""
+        if not self.cells.mine(WANTS_SINCE) or now_us - self.cells.mine(WANTED_AT) > WANTS_US:
+            self.cells.put(WANTS_SINCE, now_us)
+        self.cells.put(WANTED_AT, now_us)
+
+    def got(self) -> None:
+        """It wanted and has got something."""
+        if self.cells.mine(WANTS_SINCE):
+            self.cells.put(WANTS_SINCE, 0)
+
+
+class SharedEngine(EngineState):
+    """An engine with requests of all processes. held_back: places counted as taken, because others wait for them."""
+
+    __slots__ = ("_own", "cells", "held_back", "memory")
+
+    def __init__(self, engine: str, memory: Memory) -> None:
+        self._own = 0
+        self.held_back = 0
+        self.memory = memory
+        self.cells = Cells(memory, f"engine {engine}")
+        super().__init__(engine)
+
+    @property
+    def in_flight(self) -> int:
+        return self._own + self.cells.others() + self.held_back
+
+    @in_flight.setter
+    def in_flight(self, number: int) -> None:
+        """What the base class begins with."""
+
+    @property
+    def own(self) -> int:
+        return self._own
+
+    def endpoint(self, url: str, who: str = "") -> SharedEndpoint:
+        """The state of a new address of it."""
+        return SharedEndpoint(url, who, Cells(self.memory, f"endpoint {self.id} {url}"))
+
+    def take(self, endpoint: SharedEndpoint) -> None:  # type: ignore[override]
+        """One more request in flight."""
+        self._own += 1
+        self.cells.add(1)
+        endpoint.add(1)
+        for pool in self.pools:
+            pool.take()  # type: ignore[attr-defined]
+
+    def give_back(self, endpoint: SharedEndpoint) -> None:  # type: ignore[override]
+        """The request ended, whichever way."""
+        self._own -= 1
+        self.cells.add(-1)
+        endpoint.add(-1)
+        for pool in self.pools:
+            pool.give_back()  # type: ignore[attr-defined]
+
+    def changed(self) -> None:
+        """Something may speak for it again."""
+        for pool in self.pools:
+            pool.changed()  # type: ignore[attr-defined]
+
+
+class SharedQueue(WaitQueue):
+    """A policy's queue: its bound is on who waits in all processes, its order this process's own."""
+
+    __slots__ = ("cells",)
+
+    def __init__(self, cells: Cells) -> None:
+        self.cells = cells
+        super().__init__()
+
+    def elsewhere(self) -> int:
+        """Who waits in the other processes."""
+        return self.cells.others()
+
+    def enter(self, priority: int, now: float, tag: Any = None) -> Entered:
+        """A place in the queue, or none; maybe at the cost of a waiter of lower priority."""
+        entered = super().enter(priority, now, tag)
+        if entered.waiter is not None:
+            self.cells.add(1)
+        return entered
+
+    def leave(self, waiter: Waiter) -> None:
+        """The waiter goes. Twice is harmless."""
+        if waiter.waiting:
+            self.cells.add(-1)
+        super().leave(waiter)
+
+
+class SharedStates(States):
+    """Makes state that the processes of one router share by ``memory``."""
+
+    def __init__(self, memory: Memory) -> None:
+        self.memory = memory
+        self.processes = memory.processes
+
+    def engine(self, engine: str) -> EngineState:
+        """A new engine's state."""
+        return SharedEngine(engine, self.memory)
+
+    def pool(self, engines: Collection[str]) -> Pool:
+        """A new pool's; engines: the ids of its members."""
+        return SharedPool(Cells(self.memory, f"pool {' '.join(sorted(engines))}"))
+
+    def queue(self, policy: str) -> WaitQueue:
+        """A new policy's queue."""
+        return SharedQueue(Cells(self.memory, f"queue {policy}"))
