@@ -14,7 +14,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bench.router import ours
@@ -28,6 +28,19 @@ LOADS: dict[str, dict[str, object]] = {
     "unary16k": {"body": 16384},
     "sse-paced": {"connections": 400, "chunks": 100_000, "pace": 20},
 }
+FEATURES = (  # of the ledger, by the first that a module's name begins with
+    ("clients' connections: reading, framing", ("headrace_router.listener",)),
+    ("heads, header rules, chunks", ("headrace_router.http1",)),
+    (
+        "body: model, key, what it needs",
+        tuple(f"headrace_router.core.{name}" for name in ("body", "facts", "json_text")),
+    ),
+    ("pick, affinity, guard, limits, ejection, retry budget", ("headrace_router.core",)),
+    ("engines' connections: pool, sending, reading", ("headrace_router.upstream",)),
+    ("a request's course: attempt, relay, answer", ("headrace_router.proxy",)),
+    ("metrics, usage, traces", ("headrace_router.telemetry",)),
+    ("else", ("",)),
+)
 SHOWN = 40
 AT_LEAST = 10.0  # seconds: 250 samples a second of CPU are few
 
@@ -102,7 +115,9 @@ def profile_lines(stacks: Stacks, each: float) -> list[str]:
             whole[where] += count
     total = sum(count for count, _ in stacks)
     scale = each / max(1, total)
-    lines = [f"{total} samples; own time by module, us"]
+    lines = [f"{total} samples; own time by feature, us"]
+    lines += [f"{count * scale:9.2f}  {name}" for name, count in by_feature(modules).items()]
+    lines += ["own time by module, us"]
     lines += [f"{count * scale:9.2f}  {name}" for name, count in modules.most_common() if count * scale >= 0.1]
     lines += ["own time and time with what it calls, by function, us"]
     ordered = sorted(whole, key=lambda where: (-own[where], -whole[where]))
@@ -110,6 +125,14 @@ def profile_lines(stacks: Stacks, each: float) -> list[str]:
         file, line, name = where
         lines.append(f"{own[where] * scale:9.2f} {whole[where] * scale:9.2f}  {module_of(file)}:{line} {name}")
     return lines
+
+
+def by_feature(modules: Mapping[str, int]) -> dict[str, int]:
+    """The ledger: samples by feature, in its order."""
+    found = {name: 0 for name, _ in FEATURES}
+    for module, count in modules.items():
+        found[next(name for name, starts in FEATURES if module.startswith(starts))] += count
+    return found
 
 
 def module_of(file: str) -> str:

@@ -117,5 +117,7 @@ def test_samples_become_microseconds() -> None:
     text = "\n".join(json.dumps(line) for line in ([3, [pick, begin]], [1, [begin, begin]]))
     lines = profile_lines(read_stacks(text), 40.0)
     assert "    30.00  headrace_router.core.selection" in lines
+    assert "    30.00  pick, affinity, guard, limits, ejection, retry budget" in lines
+    assert "     0.00  else" in lines
     assert "    30.00     30.00  headrace_router.core.selection:3 pick" in lines
     assert "    10.00     40.00  headrace_router.proxy.proxy:9 begin" in lines
