@@ -66,6 +66,28 @@ async def test_a_cut_json_answer_is_aborted(tmp_path: Path, length: bool) -> Non
         assert (answer.status, answer.complete, answer.body) == (200, False, b'{"half":')
 
 
+async def test_a_stream_that_is_cut_within_a_chunk_is_cut_for_the_client_too(tmp_path: Path) -> None:
+    """STR-01 (https://github.com/true-async/server/issues/171): what came passes unchanged, chunk boundaries too; there
+    is no room for an event, and never a clean end."""
+
+    async def cut(exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(EVENT)
+        await exchange.send(b"0100\r\ndata: {")
+        exchange.close()
+
+    async with (
+        FakeEngine(cut) as engine,
+        router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router,
+        RawClient(router.address) as client,
+    ):
+        await client.send(post(ASK))
+        raw = await client.to_end()
+        body = raw.partition(b"\r\n\r\n")[2]
+        assert body == b"%x\r\n%b\r\n0100\r\ndata: {" % (len(EVENT), EVENT)
+        assert in_flight(router) == 0
+
+
 async def test_a_cut_answer_to_an_http_1_0_client_is_a_reset(tmp_path: Path) -> None:
     """STR-01 with PRO-02: where the end of the connection frames the body, a plain close would look complete."""
 
