@@ -57,6 +57,9 @@ bench-lp: dev ## a tick of the linear programme, beside scipy and PuLP rebuilt e
 bench-pick: dev ## one pick of the router's selection core in microseconds, beside plain rendezvous and round robin
 	$(BIN)/python hack/bench/bench_pick.py $(BENCH_ARGS)
 
+bench-http1: dev ## heads and chunks in microseconds, beside aiohttp's parser, h11 and plain code
+	$(BIN)/python hack/bench/bench_http1.py $(BENCH_ARGS)
+
 bench-router: dev ## the router beside Envoy, nginx, HAProxy, sglang-router, vllm-router, LiteLLM on one core each (half an hour)
 	$(BIN)/python -m bench.router $(BENCH_ARGS)
 
@@ -98,5 +101,5 @@ $(VENV)/.dev: requirements/dev.txt pyproject.toml hack/dev/venv.sh
 	hack/dev/venv.sh $(VENV) requirements/dev.txt
 	@touch $@ $(VENV)/.demo
 
-.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick bench-router bench-cluster demo-cluster e2e dev manifests \
+.PHONY: help demo check need test test-long lint types layers coverage bench-lp bench-pick bench-http1 bench-router bench-cluster demo-cluster e2e dev manifests \
 	cluster-up cluster-down format golden lock clean

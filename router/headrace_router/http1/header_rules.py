@@ -82,20 +82,19 @@ def to_engine(
         for line in lines:
             rules |= line.rule
     stops = STOPS_BEFORE_ENGINE | CREDENTIAL if drop_authorization else STOPS_BEFORE_ENGINE
-    named = _named(lines) if rules & NAMES else _NONE
-    if rules & (NAMES | STEERS):
-        passed = [
-            line.raw
-            for line in lines
-            if not line.rule & stops and line.name not in named and (not line.rule & STEERS or line.name in keep)
-        ]
+    named = _NONE
+    if rules & NAMES:
+        named = _named(lines)
+        lines = [line for line in lines if line.name not in named]
+    if rules & STEERS:
+        either = stops | STEERS
+        passed = [line.raw for line in lines if not line.rule & either or (line.name in keep and not line.rule & stops)]
     else:
         passed = [line.raw for line in lines if not line.rule & stops]
     forwarded = peer
     if rules & FORWARDED_FOR and b"x-forwarded-for" not in named:
-        forwarded = b", ".join([line.value for line in lines if line.rule & FORWARDED_FOR]).decode("latin-1")
-        if peer:
-            forwarded = f"{forwarded}, {peer}"
+        before = b", ".join([line.value for line in lines if line.rule & FORWARDED_FOR]).decode("latin-1")
+        forwarded = f"{before}, {peer}" if peer else before
     if forwarded:
         passed.append(f"X-Forwarded-For: {forwarded}\r\nx-request-id: {request_id}\r\n".encode("latin-1", "replace"))
     else:
