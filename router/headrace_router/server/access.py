@@ -91,6 +91,11 @@ class Access:
         self.engines.follow(engine.config for engine in view.engines.values())
         self._look(view.engines)
 
+    def endpoints_changed(self) -> None:
+        """Called when engines' addresses changed without a table: new ones count as ready."""
+        for name in self._told:
+            self._usable(name, False)
+
     def connecting(self) -> bool:
         """Whether a client has just connected and will be heard when TLS is agreed on."""
         return self.tls is not None and self.tls.handshakes.hopeful()

@@ -117,7 +117,7 @@ class Router:
         )
         self.around = surroundings(settings.tables, chance.random)
         self.services = Services(
-            self.selector, self.around.api, chance=chance.random, changed=self.waiting.wake, resolver=resolver
+            self.selector, self.around.api, chance=chance.random, changed=self._endpoints_changed, resolver=resolver
         )
         self.upstream.on_unreached = self.services.unreached
         self.round_trips = RoundTrips(self.selector, connecting(resolver), clock=loop.time, chance=chance.random)
@@ -253,6 +253,10 @@ class Router:
         self._beside.append(runner)
         await _site(runner, *at).start()
         return _url(runner.addresses[0])
+
+    def _endpoints_changed(self) -> None:
+        self.access.endpoints_changed()
+        self.waiting.wake()
 
     def _renew(self, engine: str) -> None:
         self.upstream.retire(engine)
