@@ -9,6 +9,7 @@ end. A cut answer never looks complete: no zero chunk, a missing length, or a re
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import struct
 from functools import lru_cache
@@ -172,6 +173,12 @@ class Answer:
         self.transport.close()
         asyncio.get_running_loop().call_later(_LAST_BYTES, self.transport.abort)
 
+    def leave(self) -> None:
+        """The client has left, or sends nothing more: what was written may still reach it, but never as a whole."""
+        self.keep_alive = False
+        if not self.complete and self.sent and self._framing == _CONNECTION_END and not self.transport.is_closing():
+            self.abort()
+
     def abort(self) -> None:
         """Cut the connection so that the client can't take the answer for complete."""
         self.keep_alive = False
@@ -179,7 +186,8 @@ class Answer:
         if self._framing == _CONNECTION_END:
             connection = self.transport.get_extra_info("socket")
             if connection is not None:
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
+                with contextlib.suppress(OSError):
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self.transport.abort()
 
     def _send(self, data: bytes) -> None:

@@ -126,8 +126,7 @@ class Exchange(Trying):
             self._relay.client_gone()
         if not self.over:
             self._drop(accounting.CLIENT_GONE)
-            answer = self.client.answer
-            answer.keep_alive = answer.complete = False
+            self.client.answer.leave()
             self._finish()
 
     def client_paused(self) -> None:

@@ -113,7 +113,7 @@ class Relay:
         """The client has left, or takes nothing any more: end the engine's work now."""
         if self._over:
             return
-        self._answer.keep_alive = False
+        self._answer.leave()
         self._close(accounting.CLIENT_GONE)
         self._exchange.relay_failed()
 

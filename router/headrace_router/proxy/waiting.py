@@ -41,11 +41,18 @@ class Place:
 
 
 class Waiting:
-    """All queues of a router. ``changed`` is told how many wait; ``count`` says it too."""
+    """All queues of a router. ``changed`` is told how many wait; ``count`` says it too. look_every: seconds."""
 
-    __slots__ = ("_again", "_changed", "_loop", "_policies", "_selector", "_timer", "_waking", "count")
+    __slots__ = ("_again", "_changed", "_look_every", "_loop", "_policies", "_selector", "_timer", "_waking", "count")
 
-    def __init__(self, selector: Selector, loop: asyncio.AbstractEventLoop, changed: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        selector: Selector,
+        loop: asyncio.AbstractEventLoop,
+        changed: Callable[[int], None],
+        look_every: float = LOOK_EVERY,
+    ) -> None:
+        self._look_every = look_every
         self._selector = selector
         self._loop = loop
         self._changed = changed
@@ -132,7 +139,7 @@ class Waiting:
 
     def _look_later(self) -> None:
         if self._timer is None and self.count:
-            self._timer = self._loop.call_later(LOOK_EVERY, self._look)
+            self._timer = self._loop.call_later(self._look_every, self._look)
 
     def _look(self) -> None:
         self._timer = None

@@ -328,6 +328,20 @@ async def test_a_full_queue_refuses_in_begin() -> None:
     assert settled(bench)
 
 
+@pytest.mark.parametrize(("old", "cut"), [(True, True), (False, False)])
+async def test_a_client_that_half_closed_cant_take_what_it_got_for_the_whole(old: bool, cut: bool) -> None:
+    """STR-01 with PRO-02: where the connection ends the body only a reset tells; else what was written flushes."""
+    bench = two()
+    client, exchange = bench.ask(STREAM, client=FakeClient(old=old))
+    assert exchange is not None
+    bench.legs[0].head(200, *SSE)
+    bench.legs[0].body(EVENT)
+    exchange.client_gone()
+    assert client.transport.aborted is cut
+    assert (client.answer.complete, client.done) == (False, 1)
+    assert settled(bench)
+
+
 @pytest.mark.parametrize("when", ["waiting", "trying", "kept", "streaming"])
 async def test_shutdown_ends_every_request_once(when: str) -> None:
     """router.md, Shutdown: streams get an error event, the others a refusal."""
