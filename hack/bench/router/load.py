@@ -31,6 +31,7 @@ class Load:
     reconnects: int
     late: int
     open: int
+    samples: int
 
     def cpu_of(self, pids: Sequence[int]) -> float:
         """CPU seconds of these processes in the window."""
@@ -65,6 +66,7 @@ def parse_load(text: str) -> Load:
             reconnects=int(read["reconnects"]),
             late=int(read["late"]),
             open=int(read["open"]),
+            samples=int(read["samples"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as fault:
         raise BenchFailed(f"load: no result: {text[:200]!r} ({fault})") from None

@@ -136,6 +136,10 @@ def _chunks(target: Target, done: Load) -> Figures:
 def burst(target: Target) -> Figures:
     """40 requests at one time, each 100 ms, to engines whose first token takes 20 ms."""
     done = target.load("burst", connections=40, chunks=4, first=20, pace=1, every=100)
+    if done.samples < 40:
+        raise BenchFailed(
+            f"{target.name}: {done.samples} first events in {done.seconds:.1f} s; right would be 40 or more"
+        )
     return {"p50_ms": done.latency_us["p50"] / 1000, "p99_ms": done.latency_us["p99"] / 1000}
 
 

@@ -16,7 +16,7 @@ def printed(**changed: Any) -> str:
     whole: dict[str, Any] = {
         "requests": 2000, "events": 0, "seconds": 2.0, "errors": errors, "first_error": "",
         "latency_us": {"p50": 10.0, "max": 20.0}, "cpu": {"17": 0.5, "18": 0.25, "load": 0.1},
-        "reconnects": 0, "late": 0, "open": 0,
+        "reconnects": 0, "late": 0, "open": 0, "samples": 2000,
     }  # fmt: skip
     return json.dumps(whole | changed)
 
