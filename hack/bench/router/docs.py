@@ -53,7 +53,8 @@ def markdown(result: Result) -> str:
         if measured.id in PLOTTED and _bars(measured):
             lines += [f"![{measured.title}](benchmarks/{measured.id}.svg)", ""]
         lines += [*_table(measured_rows(measured)), ""]
-        lines += [f"- {name}: {_one_line(peer.fault)}" for name, peer in measured.peers.items() if peer.fault]
+        faults = [f"- {_one_line(peer.fault)}" for peer in measured.peers.values() if peer.fault]
+        lines += [*faults, ""] if faults else []
     return "\n".join(lines).rstrip()
 
 

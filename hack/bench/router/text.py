@@ -89,7 +89,7 @@ def facts(result: Result) -> list[str]:
         f"load average {machine.load_1:g} at the start, {min(busy, default=0):g} to {max(busy, default=0):g} at the "
         f"rounds' starts; proxy on core {machine.proxy_core}, load and engines on {cores}",
         f"{result.started}, commit {result.commit}, {result.rounds} rounds of {result.seconds:g} s",
-        "versions: " + ", ".join(f"{name} {version}" for name, version in result.versions.items()),
+        "versions: " + ", ".join(f"{name} {version}" for name, version in result.versions.items() if "-" not in name),
     ]
     return lines + [ceiling_line(result, name, rate) for name, rate in result.ceiling.items()]
 
@@ -114,7 +114,5 @@ def text_of(result: Result) -> str:
     lines = facts(result)
     for measured in result.measured:
         lines += ["", measured.title, *table(measured_rows(measured))]
-        lines += [
-            f"  {name}: {peer.fault.splitlines()[0][:200]}" for name, peer in measured.peers.items() if peer.fault
-        ]
+        lines += [f"  {peer.fault.splitlines()[0][:200]}" for peer in measured.peers.values() if peer.fault]
     return "\n".join([*lines, *(["", *table(contract_rows(result.rows))] if result.rows else [])])

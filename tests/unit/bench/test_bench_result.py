@@ -101,7 +101,7 @@ def test_text_names_faults_and_a_ceiling_that_is_too_low() -> None:
     )
     text = text_of(result(unary))
     assert "1.2 x the fastest proxy (ours); less than 2 x" in text
-    assert "litellm: litellm: no answer" in text
+    assert "  litellm: no answer\n" in text
     assert "7.5" in text
 
 
