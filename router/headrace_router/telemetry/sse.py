@@ -22,6 +22,8 @@ _TAIL: Final = 8 * 1024
 # No answer has more tokens; a larger number is an engine's fault and would stand in demand for ever.
 _MOST_TOKENS: Final = 10**8
 _USAGE: Final = b'"usage"'
+# A longer way to the content is not worth remembering.
+_MAX_OPENING: Final = 1024
 _QUOTE: Final = ord('"')
 _LINE_FEED: Final = ord("\n")
 
@@ -106,54 +108,64 @@ class Usage:
                 self.output_tokens = stated
 
 
-def stated_usage(data: bytes, at: int) -> _Usage | None:
-    """The usage of the JSON object that ends with ``data`` and has the key ``"usage"`` at ``at``.
+def stated_usage(rest: bytes) -> _Usage | None:
+    """The usage of a JSON object, out of its ``rest`` from the key ``"usage"`` on.
 
-    From the key to the end it is an object of its own if, and only if, the key stands in the object itself and not
-    deeper: one closing brace fits, and no string can hold the key, because its quotes would be escaped. So no more need
-    be decoded.
+    The rest is an object of its own, but for the opening brace, if and only if the key stands in the object itself and
+    not deeper: else a closing brace is too many. No string can hold the key, because its quotes would be escaped. So
+    nothing before it need be decoded.
 
     Raises:
         MsgspecError, UnicodeDecodeError, RecursionError: it stands deeper, or the object is broken.
     """
-    return _STATED.decode(b"{" + data[at:]).usage
+    return _STATED.decode(b"{" + rest).usage
 
 
 class StreamObserver:
     """Feed it every chunk; ``feed`` tells whether the first token has been seen by now."""
 
-    __slots__ = ("_after_cr", "_data", "_dropping", "_mid", "_sign", "_tail", "content_events", "started", "usage")
+    __slots__ = (
+        "_after_cr",
+        "_data",
+        "_dropping",
+        "_fresh",
+        "_mid",
+        "_opening",
+        "_sign",
+        "_tail",
+        "content_events",
+        "started",
+        "usage",
+    )
 
     def __init__(self) -> None:
         self.usage = Usage()
         self.content_events = 0
         self.started = False
         self._sign: bytes | None = None
+        # The bytes of an event from its start to its sign's end; most events of a stream begin like the one before.
+        self._opening = b""
         self._tail = b""
         self._data: list[bytes] = []
         self._dropping = False
         self._after_cr = False
         # In the middle of an event, of a line that is dropped, or of a line end.
         self._mid = False
+        # The next chunk begins an event, and how they begin is known.
+        self._fresh = False
 
     def feed(self, chunk: bytes) -> bool:
         """Read one chunk of any size and edge."""
-        sign = self._sign
-        if sign is None or self._mid:
+        if self._fresh and self._usual(chunk):
+            return True
+        if self._sign is None or self._mid:
             self._read(chunk)
-            return self.started
-        if self._tail or b"\r" in chunk:
-            self._pieces(chunk)
-        elif chunk.find(b"\n") == len(chunk) - 2 and chunk[:5] == b"data:" and chunk[-1] == _LINE_FEED:
-            # The usual chunk: one event of one line.
-            at = chunk.find(sign)
-            if at >= 0 and chunk[at + len(sign)] != _QUOTE and (_USAGE not in chunk or self._took_usage(chunk)):
-                self.content_events += 1
-            else:
-                self._read(chunk)
+        elif self._tail or b"\r" in chunk:
+            self._pieces(chunk, self._sign)
         else:
-            self._count(chunk, sign)
-        return True
+            self._count(chunk, self._sign)
+        self._fresh = bool(self._opening) and not self._mid and not self._tail
+        return self.started
 
     def end(self) -> None:
         """The stream ended; an event without its blank line still counts."""
@@ -162,21 +174,49 @@ class StreamObserver:
         self._tail = b""
         self._dispatch()
 
-    def _pieces(self, chunk: bytes) -> None:
+    def _usual(self, chunk: bytes) -> bool:
+        """Count the usual chunk: one event that begins like the last, has content, and ends with its data line."""
+        if not chunk.startswith(self._opening):
+            return False
+        at, size = len(self._opening), len(chunk)
+        end = chunk.find(b"\n", at)
+        if end == size - 2:
+            whole = chunk[end + 1] == _LINE_FEED and chunk.find(b"\r", at) < 0
+        elif end == size - 3:
+            whole = chunk[end + 1 :] == b"\r\n" and chunk.find(b"\r", at) == end - 1
+        else:
+            whole = False
+        if (
+            not whole
+            or chunk[at] == _QUOTE
+            or ((usage := chunk.find(_USAGE, at)) >= 0 and not self._took_usage(chunk[usage:]))
+        ):
+            return False
+        self.content_events += 1
+        return True
+
+    def _pieces(self, chunk: bytes, sign: bytes) -> None:
         """Count a chunk that goes on where a line was cut, or has other line ends."""
-        sign = self._sign
-        assert sign is not None
         plain = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
         if b"\r" in plain or b"\n" not in plain:
             self._read(chunk)
             return
-        plain, self._tail = self._tail + plain, b""
-        self._count(plain, sign)
+        joined, self._tail = self._tail + plain, b""
+        self._count(joined, sign)
+        if plain is not chunk and b"\n" in self._opening:
+            self._opening = self._opening.replace(b"\r", b"").replace(b"\n", b"\r\n")
 
     def _count(self, chunk: bytes, sign: bytes) -> None:
         """Count events by their sign from the start of one on; what hasn't got it is read."""
         start, size = 0, len(chunk)
         while start < size:
+            opening = self._opening
+            if opening and chunk.startswith(opening, start):
+                at = start + len(opening)
+                end = chunk.find(b"\n", at)
+                if end >= 0 and chunk[end + 1 : end + 2] == b"\n" and self._has(at, chunk, end):
+                    start = end + 2
+                    continue
             # The data line: the event's only one, or the one behind its name.
             line, end = start, chunk.find(b"\n", start)
             if chunk[start : start + 6] == b"event:" and end >= 0 and chunk[end + 1 : end + 6] == b"data:":
@@ -189,20 +229,32 @@ class StreamObserver:
                     return
             else:
                 at = chunk.find(sign, line, end)
-                if (
-                    at >= 0
-                    and chunk[at + len(sign)] != _QUOTE
-                    and (chunk.find(_USAGE, line, end) < 0 or self._took_usage(chunk[line:end]))
-                ):
-                    self.content_events += 1
+                opening = chunk[start : at + len(sign)]
+                if at >= 0 and _USAGE not in opening and self._has(at + len(sign), chunk, end):
+                    self._opening = opening if len(opening) <= _MAX_OPENING else b""
                 else:
                     self._read(chunk[line : end + 2])
             start = end + 2
 
-    def _took_usage(self, line: bytes) -> bool:
-        """Whether usage in a data line could be taken without decoding the event."""
+    def _has(self, at: int, chunk: bytes, end: int) -> bool:
+        """Count an event whose content begins at ``at`` and which ends at ``end``; False: it must be decoded.
+
+        There is no usage in front of ``at``.
+        """
+        if chunk[at] == _QUOTE:
+            return False
+        usage = chunk.find(_USAGE, at, end)
+        if usage >= 0 and not self._took_usage(chunk[usage:end]):
+            return False
+        self.content_events += 1
+        return True
+
+    def _took_usage(self, rest: bytes) -> bool:
+        """Whether the usage that an event's ``rest`` begins with could be taken without decoding what is before it."""
+        if rest[7:12] == b":null" and rest.find(_USAGE, 12) < 0:
+            return True
         try:
-            self.usage.take(stated_usage(line, line.find(_USAGE)))
+            self.usage.take(stated_usage(rest))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             return False
         return True
@@ -295,7 +347,7 @@ class UnaryObserver:
         if at < 0:
             return found
         try:
-            found.take(stated_usage(data, at))
+            found.take(stated_usage(data[at:]))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             if self._size <= MAX_UNARY:
                 found.take(_whole(data))
