@@ -269,6 +269,9 @@ class Decoder:
 
 
 CHAT = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+CRLF = CHAT.replace(b"\n", b"\r\n")
+STATED = CHAT.replace(b"]}\n", b'],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n')
+TWICE = CHAT.replace(b"]}\n", b'],"usage":null,"usage":{"prompt_tokens":3,"completion_tokens":2}}\n')
 
 
 @settings(max_examples=250)
@@ -276,8 +279,15 @@ CHAT = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 @example([CHAT * 3])
 @example([CHAT, CHAT.replace(b'"a"', b'""'), CHAT])
 @example([CHAT + b'data: {"choices":[{"index":0,"delta":{"content":"'])
-@example([CHAT, *[CHAT.replace(b"]}\n", b'],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n')] * 2])
+@example([CHAT, STATED, STATED])
+@example([CHAT, CHAT, STATED])
+@example([CHAT, CHAT, TWICE])
 @example([CHAT, b"x", CHAT])
+@example([CHAT, CHAT, b"x", CHAT])
+@example([CHAT, CHAT, CHAT[:-2] + b"\rdata: y\n\n"])
+@example([CHAT, CHAT, CHAT[:-1] + b"d", b"ata: y\n\n"])
+@example([CHAT, CHAT, CHAT[:-1] + b"data: y\n\n" + CHAT])
+@example([CRLF, CRLF, CRLF[:-4] + b"\rdata: y\r\n\r\n"])
 @example([CHAT, b'data: {"a":1,\n', CHAT])
 @example([CHAT, CHAT[:-1] + b"data: x\n\n"])
 @example([CHAT, b"data: x\r" + CHAT])
