@@ -68,9 +68,9 @@ def pod(namespace: str, admin: str) -> float:
     api = core()
     first = api.list_namespaced_pod(namespace, label_selector="app.kubernetes.io/instance=sim").items[0]
     address = f"http://{first.status.pod_ip}:8000"
+    before = metric(admin, "headrace_endpoints")
     began = time.monotonic()
     api.delete_namespaced_pod(first.metadata.name, namespace)
-    before = metric(admin, "headrace_endpoints")
     while metric(admin, "headrace_endpoints") >= before:
         if time.monotonic() - began > LIMIT:
             raise SystemExit(f"{address} is still in use")
