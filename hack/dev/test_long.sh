@@ -52,13 +52,13 @@ part both-ways env HEADRACE_EXAMPLES=16 "$bin/pytest" -q tests/integration/route
 part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
 part cluster-availability cluster high_availability
 part cluster-prometheus cluster prometheus_installed prometheus_live -k "not $calm"
-part cluster-stage cluster sample changes demo_cluster
+part cluster-stage cluster sample demo_cluster
 part cluster-operator cluster operator_live
 part cluster-writes cluster publisher_live router_live access_live
 part cluster-install cluster install
 part cluster-tenants cluster namespaces_and_clusters
 part cluster-itself cluster cluster
-part cluster-gitops cluster gitops_live gitops_argocd
+part cluster-gitops cluster gitops_argocd
 if [ -n "$aside" ]; then
   wait "$aside"
   cat "$done_dir/$aside_name.log"
