@@ -12,6 +12,7 @@ import socket
 import struct
 import termios
 from collections.abc import Iterable
+from typing import Any
 
 
 def of_both_families(host: str, port: int, backlog: int) -> socket.socket | None:
@@ -34,6 +35,21 @@ async def listening(host: str, port: int, backlog: int) -> list[socket.socket]:
     if (both := of_both_families(host, port, backlog)) is not None:
         return [both]
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return _listening(found, backlog)
+
+
+def listening_now(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """The same where no loop runs yet; blocks.
+
+    Raises:
+        OSError: the name has no address, or one of them is taken.
+    """
+    if (both := of_both_families(host, port, backlog)) is not None:
+        return [both]
+    return _listening(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE), backlog)
+
+
+def _listening(found: Iterable[tuple[Any, ...]], backlog: int) -> list[socket.socket]:
     made: list[socket.socket] = []
     try:
         for family, address in dict.fromkeys((each[0], each[4]) for each in found):

@@ -7,7 +7,7 @@ applied and no shutdown has begun, never because of engines or the operator; wha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -26,6 +26,7 @@ from headrace_router.http1.numbers import whole
 from headrace_router.tables.heartbeat import Heartbeat
 from headrace_router.tables.tables import Followed, Tables
 from headrace_router.telemetry.metrics import Gauges, Metrics, live
+from headrace_router.telemetry.snapshot import Part, page
 
 _MAX_BYTES = 10**9
 Row = tuple[tuple[str, ...], float]
@@ -67,11 +68,12 @@ class Admin:
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
-    async def _readyz(self, _request: web.Request) -> web.Response:
+    def readiness(self) -> tuple[bool, dict[str, object]]:
+        """Whether it is ready, and all that speaks for and against it."""
         draining = self.draining()
         ready = self.tables.settled() and self.serving() and self.services.settled() and not draining
         age = self.heartbeat.age()
-        detail = {
+        detail: dict[str, object] = {
             "ready": ready,
             "draining": draining,
             "frontend": self.tables.frontend,
@@ -85,29 +87,41 @@ class Admin:
                 "why": self.heartbeat.why,
             },
         }
-        return _json(detail, 200 if ready else 503)
+        return ready, detail
 
-    async def _metrics(self, _request: web.Request) -> web.Response:
-        page = await self.metrics.page(self._live)
-        return web.Response(body=page, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    def parts(self) -> Iterator[Part]:
+        """All metrics, in steps."""
+        return self.metrics.parts(self._live)
 
-    async def _explain(self, request: web.Request) -> web.Response:
+    def explained(self, query: Mapping[str, str]) -> tuple[int, object]:
+        """The answer to a question of /debug/explain: its status, and what is told."""
         view = self.selector.view
-        model = request.query.get("model", "")
+        model = query.get("model", "")
         policy = view.policy_for(model)
         if policy is None:
-            return _json({"error": f"no table has model {model!r}", "models": sorted(view.models)}, 404)
-        given = request.query.get("bytes", "0")
+            return 404, {"error": f"no table has model {model!r}", "models": sorted(view.models)}
+        given = query.get("bytes", "0")
         size = whole(given, _MAX_BYTES)
         if size is None:
-            return _json({"error": f"bytes is {given[:32]!r}; right would be the body's size, such as 2048"}, 400)
+            return 400, {"error": f"bytes is {given[:32]!r}; right would be the body's size, such as 2048"}
         asked = RequestFacts(
             model,
-            key=_key(policy, request.query.get("key")),
+            key=_key(policy, query.get("key")),
             body_bytes=size,
-            priority=request.query.get("priority", ""),
+            priority=query.get("priority", ""),
         )
-        return _json(explain(self.selector, asked, asyncio.get_running_loop().time()), 200)
+        return 200, explain(self.selector, asked, asyncio.get_running_loop().time())
+
+    async def _readyz(self, _request: web.Request) -> web.Response:
+        ready, detail = self.readiness()
+        return as_json(detail, 200 if ready else 503)
+
+    async def _metrics(self, _request: web.Request) -> web.Response:
+        return as_metrics(await page(self.parts()))
+
+    async def _explain(self, request: web.Request) -> web.Response:
+        status, told = self.explained(request.query)
+        return as_json(told, status)
 
     def _live(self) -> Iterable[Gauges]:
         view = self.selector.view
@@ -115,7 +129,7 @@ class Admin:
         ejected: dict[str, float] = {}
         usable: dict[str, float] = {}
         for name, engine in view.engines.items():
-            in_flight[name] = float(sum(endpoint.in_flight for endpoint in engine.endpoints))
+            in_flight[name] = float(sum(endpoint.own for endpoint in engine.endpoints))
             ejected[name] = float(sum(endpoint.ejected or not endpoint.ready for endpoint in engine.endpoints))
             usable[name] = len(engine.endpoints) - ejected[name]
         yield live(names.METRIC_IN_FLIGHT, _rows(in_flight))
@@ -209,5 +223,11 @@ def _epoch(text: str) -> float | None:
         return None
 
 
-def _json(value: object, status: int) -> web.Response:
+def as_metrics(text: bytes) -> web.Response:
+    """A page of metrics."""
+    return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+
+
+def as_json(value: object, status: int) -> web.Response:
+    """A page for people and their tools."""
     return web.Response(body=msgspec.json.encode(value) + b"\n", status=status, content_type="application/json")

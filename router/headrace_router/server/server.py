@@ -25,8 +25,7 @@ from aiohttp import web
 from headrace_api.commands import EnvironmentFailed
 from headrace_router import pauses
 from headrace_router.background import for_ever
-from headrace_router.core.selection import Selector
-from headrace_router.core.view import TableView, build_view
+from headrace_router.core.view import TableView
 from headrace_router.endpoints.prober import probe_for_ever
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.endpoints.services import Services
@@ -41,6 +40,7 @@ from headrace_router.proxy.waiting import Waiting
 from headrace_router.server.access import Access
 from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.admin import Admin
+from headrace_router.server.one_of import ALL, Inherited, OneOf
 from headrace_router.server.pod import surroundings
 from headrace_router.tables.tables import Tables
 from headrace_router.tables.tables_from import TablesFrom
@@ -76,20 +76,24 @@ class Settings:
     limits: Limits = field(default_factory=Limits)
     traces: TraceSettings | None = None
 
+    @property
+    def scheme(self) -> str:
+        """http, or https with a certificate for clients."""
+        return "http" if self.access.tls is None else "https"
+
 
 class Router:
-    """A running router. To be made inside a running loop."""
+    """A running router. To be made inside a running loop. one_of: of several processes that are one router."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, one_of: OneOf = ALL) -> None:
         loop = asyncio.get_running_loop()
         self.settings = settings
+        self._one_of = one_of
         self.metrics = Metrics()
         self.ledger = Ledger(self.metrics)
         # Spread, not secrecy: which engine a keyless request meets.
         chance = random.Random()  # noqa: S311
-        self.selector = Selector(
-            build_view((), phase=chance.random()), rng=chance.random, wall_offset=time.time() - loop.time()
-        )
+        self.selector = one_of.selector(chance.random, time.time() - loop.time())
         self.access = Access(
             settings.access,
             handshake=lambda how: self.metrics.tls_handshakes[(how,)].inc(),
@@ -101,8 +105,8 @@ class Router:
         # Places of its own: engines' names that hang hold up no Service.
         self.upstream = Pool(Resolver(), self.access.engines.context)
         self.upstream.on_connect = self.metrics.connect.observe
-        self.waiting = Waiting(self.selector, loop, self.metrics.queued.set)
-        self.access_log = AccessLog(STDOUT, self.metrics.log_dropped) if settings.access_log else None
+        self.waiting = Waiting(self.selector, loop, self.metrics.queued.set, one_of.look_every)
+        self.access_log = AccessLog(STDOUT, self.metrics.log_dropped, one_of.turn) if settings.access_log else None
         self.tracing = start_tracing(settings.traces, self.metrics.spans) if settings.traces is not None else None
         self.proxy = Proxy(
             self.selector,
@@ -144,7 +148,7 @@ class Router:
             access=self.access.detail,
         )
         self._listener = Listener(self.proxy, settings.limits)
-        self._server: asyncio.Server | TlsServer | None = None
+        self._server: asyncio.Server | TlsServer | Inherited | None = None
         self._beside: list[web.AppRunner] = []
         self._warned: set[str] = set()
         self._helpers: list[asyncio.Task[None]] = []
@@ -177,9 +181,11 @@ class Router:
         await self.access.start()
         await self.tables.check()
         at = self.settings.admin
+        inherits = bool(self._one_of.sockets)
         try:
-            self.admin_address = await self._serve_beside(self.admin.application(), at)
-            if self.settings.metrics is not None:
+            if not inherits:
+                self.admin_address = await self._serve_beside(self.admin.application(), at)
+            if self.settings.metrics is not None and not inherits:
                 at = self.settings.metrics
                 self.metrics_address = await self._serve_beside(self.admin.metrics_only(), at)
             at = self.settings.listen
@@ -192,7 +198,7 @@ class Router:
             why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
             raise EnvironmentFailed(f"can't listen on {at[0]}:{at[1]}: {why}") from error
         keep_alive(self._server.sockets)
-        self.address = _url(self._server.sockets[0].getsockname(), "https" if self.access.tls is not None else "http")
+        self.address = url_of(self._server.sockets[0].getsockname(), self.settings.scheme)
         helpers = {
             "tables": self.tables.follow,
             "prober": lambda: probe_for_ever(
@@ -238,10 +244,13 @@ class Router:
         for runner in self._beside:
             await runner.cleanup()
 
-    async def _listen(self, host: str, port: int) -> asyncio.Server | TlsServer:
+    async def _listen(self, host: str, port: int) -> asyncio.Server | TlsServer | Inherited:
         loop = asyncio.get_running_loop()
+        sockets = self._one_of.sockets
         if self.access.tls is not None:
-            return TlsServer(self.access.tls, self._listener, await listening(host, port, BACKLOG))
+            return TlsServer(self.access.tls, self._listener, sockets or await listening(host, port, BACKLOG))
+        if sockets:
+            return await Inherited.serve(self._listener, sockets, BACKLOG)
         if (both := of_both_families(host, port, BACKLOG)) is not None:
             return await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
         return await loop.create_server(self._listener, host, port, backlog=BACKLOG)
@@ -252,7 +261,7 @@ class Router:
         await runner.setup()
         self._beside.append(runner)
         await _site(runner, *at).start()
-        return _url(runner.addresses[0])
+        return url_of(runner.addresses[0])
 
     def _endpoints_changed(self) -> None:
         self.access.endpoints_changed()
@@ -306,7 +315,7 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> int:
 
     loop.add_signal_handler(signal.SIGTERM, stopping.set)
     loop.add_signal_handler(signal.SIGINT, interrupt)
-    _raise_file_limit()
+    raise_file_limit()
     pauses.settle()
     router = Router(settings)
     await router.start()
@@ -323,7 +332,7 @@ async def _until(done: object, seconds: float) -> None:
             await done  # type: ignore[misc]
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Two sockets a stream: the usual soft limit of 1,024 would stop at 500 streams."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
@@ -338,7 +347,8 @@ def _site(runner: web.AppRunner, host: str, port: int) -> web.BaseSite:
     return web.TCPSite(runner, host, port, backlog=ADMIN_BACKLOG)
 
 
-def _url(address: tuple[object, ...], scheme: str = "http") -> str:
+def url_of(address: tuple[object, ...], scheme: str = "http") -> str:
+    """The address of a socket as people write it."""
     host = str(address[0])
     return f"{scheme}://[{host}]:{address[1]}" if ":" in host else f"{scheme}://{host}:{address[1]}"
 

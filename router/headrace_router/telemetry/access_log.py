@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import json
 import os
+from contextlib import AbstractContextManager
 from queue import SimpleQueue
 from threading import Thread
 from time import time
@@ -127,9 +128,11 @@ class AccessLog:
     Args:
         descriptor: where to; stays the caller's.
         dropped: counts the lines that were not written.
+        turn: entered for each batch, where several processes write to the descriptor: a pipe takes large writes apart.
     """
 
-    def __init__(self, descriptor: int, dropped: Counter) -> None:
+    def __init__(self, descriptor: int, dropped: Counter, turn: AbstractContextManager[None] | None = None) -> None:
+        self._turn = turn if turn is not None else contextlib.nullcontext()
         self._loop = asyncio.get_running_loop()
         self._descriptor = descriptor
         self._dropped = dropped
@@ -185,8 +188,9 @@ class AccessLog:
         while (batch := self._batches.get()) is not None:
             left = memoryview(batch)
             try:
-                while left:
-                    left = left[os.write(self._descriptor, left) :]
+                with self._turn:
+                    while left:
+                        left = left[os.write(self._descriptor, left) :]
             except OSError:
                 # Whoever read the log is gone, or the disk is full: no reason to fail requests.
                 self._lost += bytes(left).count(b"\n")
