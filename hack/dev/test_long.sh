@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # test_long.sh BIN: the long tests, part by part; a part that passed at this commit isn't run again (delete build/long to
-# run all). Each part stays under ten minutes but for two that are long by what they claim: ten calm minutes, which pass
-# in the background beside the others, and a thousand engines for ten quiet and ten busy minutes, alone at the end.
+# run all). Each part stays under ten minutes but for three that are long by what they claim: ten calm minutes and a
+# quarter of an hour of chaos, which pass in the background beside the others, and a thousand engines for ten quiet and
+# ten busy minutes, alone at the end.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=$1
@@ -26,14 +27,14 @@ part() { # NAME COMMAND…
     failed=1
   fi
 }
-beside() { # NAME COMMAND…: in the background, one at a time; awaited at the end
+beside() { # NAME COMMAND…: in the background; awaited before the last part
   local name=$1
   passed_before "$name" && return
   echo "== $name: begins in the background ($done_dir/$name.log)"
   set -m # a process group of its own, so that all of it ends with this script
   part "$@" >"$done_dir/$name.log" 2>&1 </dev/null &
   set +m
-  aside=$! aside_name=$name
+  asides[$!]=$name
 }
 cluster() { # MODULE… [OPTION…]: the long tests of these modules of tests/e2e, which share clusters
   local files=()
@@ -44,8 +45,9 @@ cluster() { # MODULE… [OPTION…]: the long tests of these modules of tests/e2
   "$bin/pytest" -q -m long --durations=10 "${files[@]}" "$@"
 }
 calm=ten_calm_minutes
-aside='' aside_name=''
-trap '[ -z "$aside" ] || kill -- "-$aside" 2>/dev/null' EXIT
+declare -A asides=()
+trap 'for each in "${!asides[@]}"; do kill -- "-$each" 2>/dev/null; done' EXIT
+beside chaos "$bin/pytest" -q -m long tests/integration/router/test_chaos.py
 beside cluster-calm cluster prometheus_installed -k $calm
 part properties env HEADRACE_EXAMPLES=10 "$bin/pytest" -q tests/property --timeout 1200
 part both-ways env HEADRACE_EXAMPLES=16 "$bin/pytest" -q tests/integration/router/test_both_ways.py --timeout 1200
@@ -59,11 +61,11 @@ part cluster-install cluster install
 part cluster-tenants cluster namespaces_and_clusters
 part cluster-itself cluster cluster
 part cluster-gitops cluster gitops_argocd
-if [ -n "$aside" ]; then
-  wait "$aside"
-  cat "$done_dir/$aside_name.log"
-  [ -e "$done_dir/$aside_name" ] || failed=1
-  aside=''
-fi
+for each in "${!asides[@]}"; do
+  wait "$each"
+  cat "$done_dir/${asides[$each]}.log"
+  [ -e "$done_dir/${asides[$each]}" ] || failed=1
+  unset "asides[$each]"
+done
 part cluster-scale cluster scale
 exit $failed

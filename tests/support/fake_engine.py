@@ -50,6 +50,8 @@ class Exchange:
 
     async def send(self, *pieces: bytes) -> None:
         for piece in pieces:
+            if self.writer.is_closing():  # uvloop's transport raises RuntimeError then
+                raise ConnectionResetError("the router has closed the connection")
             self.writer.write(piece)
             await self.writer.drain()
 
