@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from bench.router.figures import Spread, ratios, spread
 from bench.router.result import LINES, Measured, Result, Row
 
+BUSY = 3.5  # load average; the benchmark itself makes about 2
 HEADINGS = {
     "per_core": "per core/s",
     "rate": "rate/s",
@@ -91,6 +92,10 @@ def facts(result: Result) -> list[str]:
         f"{result.started}, commit {result.commit}, {result.rounds} rounds of {result.seconds:g} s",
         "versions: " + ", ".join(f"{name} {version}" for name, version in result.versions.items() if "-" not in name),
     ]
+    if max(busy, default=0.0) > BUSY:
+        lines.append(
+            "other things ran meanwhile: plain rates, times and pauses say little, rates per core less than usual"
+        )
     return lines + [ceiling_line(result, name, rate) for name, rate in result.ceiling.items()]
 
 
