@@ -8,12 +8,16 @@ from __future__ import annotations
 import argparse
 import math
 import sys
+from typing import Final
 
 from headrace_api.commands import Command, InputError
 from headrace_router.cli.access_arguments import add_access_arguments, read_access_arguments
 from headrace_router.cli.limit_arguments import add_limit_arguments, read_limit_arguments
 from headrace_router.cli.table_arguments import add_table_arguments, read_table_arguments
 from headrace_router.cli.trace_arguments import add_trace_arguments, read_trace_arguments
+from headrace_router.http1.numbers import whole
+
+MOST_PROCESSES: Final = 64
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--drain-delay", metavar="S", default="5", help="seconds of serving on after SIGTERM (%(default)s)"
     )
     parser.add_argument("--grace", metavar="S", default="20", help="seconds that streams have after that (%(default)s)")
+    parser.add_argument(
+        "--processes",
+        metavar="N",
+        default="1",
+        help="processes that serve together as one router, each at most a core's worth (%(default)s)",
+    )
     parser.add_argument("--access-log", action="store_true", help="one JSON line a request on stdout")
     add_trace_arguments(parser)
 
@@ -47,6 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
     drain_delay = _seconds("--drain-delay", arguments.drain_delay, faults)
     grace = _seconds("--grace", arguments.grace, faults)
     metrics = _address("--metrics", arguments.metrics, faults) if arguments.metrics is not None else None
+    processes = whole(arguments.processes, MOST_PROCESSES)
+    if not processes:
+        faults.append(f"--processes {arguments.processes}: not a number of processes from 1 to {MOST_PROCESSES}")
     tables = read_table_arguments(arguments, faults)
     access = read_access_arguments(arguments, faults)
     limits = read_limit_arguments(arguments, faults)
@@ -72,7 +85,12 @@ def run(arguments: argparse.Namespace) -> int:
         limits=limits,
         traces=traces,
     )
-    return uvloop.run(serve(settings, _say))
+    if processes is None or processes == 1:
+        return uvloop.run(serve(settings, _say))
+
+    from headrace_router.processes.supervisor import supervise
+
+    return supervise(settings, processes, _say)
 
 
 def _say(line: str) -> None:

@@ -194,9 +194,7 @@ class Router:
             for runner in self._beside:
                 await runner.cleanup()
             await self.upstream.close()
-            # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
-            why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
-            raise EnvironmentFailed(f"can't listen on {at[0]}:{at[1]}: {why}") from error
+            raise cant_listen(at, error) from error
         keep_alive(self._server.sockets)
         self.address = url_of(self._server.sockets[0].getsockname(), self.settings.scheme)
         helpers = {
@@ -324,6 +322,13 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> int:
     await stopping.wait()
     await router.stop(hurry, drain_delay=None if gentle else 0.0)
     return 0
+
+
+def cant_listen(at: tuple[str, int], error: OSError) -> EnvironmentFailed:
+    """What is said of an address that can't be listened on."""
+    # asyncio's own text has the address once more; a failed look-up of a name has a negative number.
+    why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+    return EnvironmentFailed(f"can't listen on {at[0]}:{at[1]}: {why}")
 
 
 async def _until(done: object, seconds: float) -> None:
