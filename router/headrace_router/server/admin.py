@@ -18,6 +18,7 @@ from headrace_api import names
 from headrace_router.core.affinity import affinity_key
 from headrace_router.core.explain import explain
 from headrace_router.core.facts import RequestFacts
+from headrace_router.core.routes import EngineView
 from headrace_router.core.selection import Selector
 from headrace_router.core.view import PolicyView
 from headrace_router.endpoints.round_trips import RoundTrips
@@ -125,16 +126,14 @@ class Admin:
 
     def _live(self) -> Iterable[Gauges]:
         view = self.selector.view
-        in_flight: dict[str, float] = {}
-        ejected: dict[str, float] = {}
-        usable: dict[str, float] = {}
-        for name, engine in view.engines.items():
-            in_flight[name] = float(sum(endpoint.own for endpoint in engine.endpoints))
-            ejected[name] = float(sum(endpoint.ejected or not endpoint.ready for endpoint in engine.endpoints))
-            usable[name] = len(engine.endpoints) - ejected[name]
-        yield live(names.METRIC_IN_FLIGHT, _rows(in_flight))
-        yield live(names.METRIC_EJECTED, _rows(ejected))
-        yield live(names.METRIC_ENDPOINTS, _rows(usable))
+        engines = view.engines.items()
+        # Read as they are rendered, in steps: a thousand engines of many endpoints each are many.
+        yield live(names.METRIC_IN_FLIGHT, (((name,), float(_in_flight(engine))) for name, engine in engines))
+        yield live(names.METRIC_EJECTED, (((name,), float(_out(engine))) for name, engine in engines))
+        yield live(
+            names.METRIC_ENDPOINTS,
+            (((name,), float(len(engine.endpoints) - _out(engine))) for name, engine in engines),
+        )
         yield from self._table_gauges(view.policies)
         yield from self._source_gauges()
         yield from self._distances()
@@ -181,8 +180,12 @@ class Admin:
             yield live(names.METRIC_HEARTBEAT_AGE, [((), age)])
 
 
-def _rows(numbers: dict[str, float]) -> list[Row]:
-    return [((name,), number) for name, number in numbers.items()]
+def _in_flight(engine: EngineView) -> int:
+    return sum(endpoint.own for endpoint in engine.endpoints)
+
+
+def _out(engine: EngineView) -> int:
+    return sum(endpoint.ejected or not endpoint.ready for endpoint in engine.endpoints)
 
 
 def _told(entry: Followed) -> dict[str, object]:

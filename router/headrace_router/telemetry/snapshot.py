@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -20,6 +21,8 @@ from headrace_router.telemetry.accumulators import Kind, Numbers
 STEP: Final = 50
 # The label that tells processes apart where a gauge can't be merged.
 PROCESS: Final = "process"
+# From here on numbers are written with an exponent.
+_PLAIN: Final = 1_000_000
 
 Labels = tuple[str, ...]
 Row = tuple[Labels, Numbers]
@@ -119,15 +122,17 @@ async def page(parts: Iterable[Part]) -> bytes:
 
 def rendered(part: Part) -> str:
     """The lines of one part."""
-    name, labels = part.name, part.labels
+    name = part.name
+    form = ",".join([f'{label}="%s"' for label in part.labels])
+    bounds = [*map(_number, part.bounds), "+Inf"]
     lines: list[str] = []
     for values, numbers in part.rows:
-        stated = ",".join([f'{label}="{_escaped(value)}"' for label, value in zip(labels, values, strict=True)])
+        stated = form % tuple(map(_escaped, values))
         braced = f"{{{stated}}}" if stated else ""
         if part.kind == "histogram":
             comma = "," if stated else ""
             so_far = 0.0
-            for bound, count in zip((*map(_number, part.bounds), "+Inf"), numbers[:-1], strict=True):
+            for bound, count in zip(bounds, numbers[:-1], strict=True):
                 so_far += count
                 lines.append(f'{name}_bucket{{{stated}{comma}le="{bound}"}} {_number(so_far)}\n')
             lines.append(f"{name}_count{braced} {_number(so_far)}\n{name}_sum{braced} {_number(numbers[-1])}\n")
@@ -140,8 +145,13 @@ def rendered(part: Part) -> str:
 
 
 def _number(value: float) -> str:
+    # What most numbers are; the rest is prometheus-client's to write.
+    if 0 <= value < _PLAIN and value == int(value):
+        return f"{int(value)}.0"
     return str(floatToGoString(value))  # type: ignore[no-untyped-call]
 
 
+# Names of engines, models and policies, again and again.
+@lru_cache(maxsize=8192)
 def _escaped(value: str) -> str:
     return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
