@@ -32,6 +32,7 @@ MAX_WAITING: Final = 4 * 1024 * 1024
 # Seconds that the last lines get at the end.
 LAST_LINES_S: Final = 1.0
 _MAX_PATH: Final = 256
+_MAX_METHOD: Final = 32
 
 
 class Entry:
@@ -53,7 +54,7 @@ class Entry:
 
     def __init__(self, request_id: str, method: str, target: str, peer: str | None, started: float) -> None:
         self.request_id = request_id
-        self.method = method
+        self.method = method[:_MAX_METHOD]
         # Without the query, which may hold a key.
         self.path = target.partition("?")[0][:_MAX_PATH]
         self.peer = peer

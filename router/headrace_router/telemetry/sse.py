@@ -100,12 +100,12 @@ class Usage:
         """Later statements correct earlier ones; what is absent, negative or absurd says nothing."""
         if usage is None:
             return
-        for stated in (usage.prompt_tokens, usage.input_tokens):
-            if stated is not None and 0 <= stated <= _MOST_TOKENS:
-                self.input_tokens = stated
-        for stated in (usage.completion_tokens, usage.output_tokens):
-            if stated is not None and 0 <= stated <= _MOST_TOKENS:
-                self.output_tokens = stated
+        stated = usage.prompt_tokens if usage.input_tokens is None else usage.input_tokens
+        if stated is not None and 0 <= stated <= _MOST_TOKENS:
+            self.input_tokens = stated
+        stated = usage.completion_tokens if usage.output_tokens is None else usage.output_tokens
+        if stated is not None and 0 <= stated <= _MOST_TOKENS:
+            self.output_tokens = stated
 
 
 def stated_usage(rest: bytes) -> _Usage | None:
