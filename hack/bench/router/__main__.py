@@ -47,8 +47,9 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
         "--profile", action="store_true", help=f"where our router's time goes; --rows of {', '.join(profile.LOADS)}"
     )
     parser.add_argument(
-        "--key", choices=("header", "field", "none"), default="header", help="affinity key of --profile"
+        "--dry", action="store_true", help="our code alone, without sockets: best us and bytecodes a request"
     )
+    parser.add_argument("--key", choices=("header", "field", "none"), default="header", help="of --profile and --dry")
     arguments = parser.parse_args(words)
     arguments.only = [name for name in arguments.only.split(",") if name]
     arguments.rows = [name for name in arguments.rows.split(",") if name]
@@ -87,6 +88,11 @@ def main() -> int:
     arguments = read_arguments()
     if arguments.schema:
         print(schema().decode(), end="")
+        return 0
+    if arguments.dry:
+        from bench.router import dry  # needs all of the router
+
+        print(dry.run(arguments.rows, arguments.key))
         return 0
     for number in ENDING:  # Ctrl-C too: a shell's background job is started with it ignored
         signal.signal(number, _end)

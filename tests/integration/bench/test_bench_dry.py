@@ -1,0 +1,20 @@
+"""The look at the router's own code stands on its parts as they are: this notices when they change."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bench.router import dry
+
+
+@pytest.mark.parametrize(("row", "key"), [("unary2k", "field"), ("unary2k", "none"), ("sse-paced", "header")])
+def test_a_dry_run_counts_a_request_whole(row: str, key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dry, "RUNS", 20)
+    monkeypatch.setattr(dry, "COUNTED", 2)
+    text = dry.run([row], key)
+    found = re.search(r"; (\d+) bytecodes, ([0-9.]+) Python calls", text)
+    assert found is not None
+    assert int(found[1]) > 100
+    assert "bytecodes: heads, header rules, chunks" in text
