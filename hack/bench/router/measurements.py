@@ -240,7 +240,7 @@ def _until(condition: Callable[[], bool], fault: str) -> None:
 
 
 LLM = ("sglang", "sglang-rr", "vllm", "vllm-rr")
-GENERAL = ("ours", "envoy", "nginx", "haproxy")
+GENERAL = ("ours", "floor", "envoy", "nginx", "haproxy")
 MEASUREMENTS = (
     Measurement("unary2k", "unary, 2 KiB", (*GENERAL, *LLM, "litellm"), unary(2048)),
     Measurement("unary16k", "unary, 16 KiB", (*GENERAL, "sglang", "vllm"), unary(16384)),

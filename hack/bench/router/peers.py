@@ -172,6 +172,15 @@ def known_peers(other_checkout: Path | None = None) -> dict[str, Peer]:
         Peer("ours-1000", ours.command(inside=("--pauses", "pauses.txt")), ours.version),
         Peer("ours-2", ours.command(more=("--processes", "2")), ours.version, lacks=_lacks_processes),
         Peer(
+            "floor",
+            lambda _, port, engines: [
+                *(sys.executable, "-m", "bench.router.floor"),
+                *(str(port), ",".join(engines.addresses)),
+            ],
+            lambda: "of Python",
+            id_header=None,
+        ),
+        Peer(
             "envoy",
             lambda folder, port, engines: [
                 *(_envoy(), "-c", _configured("envoy.yaml", folder, port, engines)),

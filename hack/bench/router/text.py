@@ -106,7 +106,7 @@ def ceiling_line(result: Result, name: str, rate: float) -> str:
     medians = (
         [(spread(list(measured.by_round(peer, "rate").values())), peer) for peer in measured.peers] if measured else []
     )
-    known = [(value.median, peer) for value, peer in medians if value]
+    known = [(value.median, peer) for value, peer in medians if value and peer != "floor"]
     if not known:
         return text
     fastest, peer = max(known)
