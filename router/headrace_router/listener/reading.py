@@ -34,6 +34,8 @@ CLOSING: Final = 5  # the last bytes leave
 CLOSED: Final = 6
 SKIPPING: Final = 7  # answered without its body, whose bytes come and are dropped; then waits for a head
 
+# Messages that one connection may have answered in a turn of the loop, before the others have theirs.
+MOST_AT_ONCE: Final = 32
 # Bytes of a body that are dropped so that the connection can go on after a refusal.
 MOST_SKIPPED: Final = 64 * 1024
 
@@ -124,13 +126,27 @@ class Reading(asyncio.Protocol):
     # Heads
 
     def _read(self, data: bytes) -> None:
-        """Messages out of ``data`` until one runs or more must come."""
+        """Messages out of ``data`` until one runs, more must come, or it is the others' turn."""
+        turns = MOST_AT_ONCE
         while data:
             end = find_end(data, 0)
             if end < 0:
                 self._keep(data)
                 return
+            if not turns:
+                self._pending = bytearray(data)
+                # No request runs whose client could leave unseen.
+                self.transport.pause_reading()
+                self._listener.loop.call_soon(self._read_on)
+                return
+            turns -= 1
             data = self._message(data, end)
+
+    def _read_on(self) -> None:
+        """It is this connection's turn again."""
+        if self._state == HEAD:
+            self.transport.resume_reading()
+            self._resume()
 
     def _resume(self) -> None:
         """Read on with what came behind the last request."""

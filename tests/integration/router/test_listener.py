@@ -1,11 +1,13 @@
 """The clients' listener alone, before a proxy that answers by path: messages, bounds, leaving, the drain."""
 
 import asyncio
+import itertools
 import time
 
 import pytest
 
 from headrace_router.listener.limits import Limits
+from headrace_router.listener.reading import MOST_AT_ONCE
 from support.raw_client import RawClient, ask, post
 from support.router_process import until
 from support.stub_proxy import StubProxy, listening
@@ -53,12 +55,26 @@ async def test_pipelined_requests_are_answered_in_order(hot: bool) -> None:
         assert len(proxy.requests) == 5
 
 
-async def test_thousands_of_pipelined_requests_need_no_stack() -> None:
+@pytest.mark.parametrize("path", ["/now", "/unknown"])
+async def test_thousands_of_pipelined_requests_need_no_stack_and_leave_others_their_turn(path: str) -> None:
+    """What is answered at once takes no loop turn each, but no more than some of them in one."""
+    turns: list[int] = []
+
+    def count_turns() -> None:
+        turns.append(len(proxy.requests) + len(proxy.refused))
+        if not done.is_set():
+            asyncio.get_running_loop().call_soon(count_turns)
+
+    done = asyncio.Event()
     proxy = StubProxy()
-    async with listening(proxy) as (url, _), RawClient(url) as client:
-        await client.send(post(b"x", "/now") * 3000 + post(b"end", "/now"))
+    async with listening(proxy) as (url, listener), RawClient(url) as client:
+        count_turns()
+        await client.send(post(b"x", path) * 3000 + post(b"end", "/now"))
         await client.until(b"\r\n\r\nend")
-        assert len(proxy.requests) == 3001
+        done.set()
+        assert len(proxy.requests) + len(proxy.refused) == 3001
+        assert max(after - before for before, after in itertools.pairwise(turns)) <= 2 * MOST_AT_ONCE
+        assert not any(connection.busy for connection in listener.connections)
 
 
 async def test_the_hot_route_makes_no_task() -> None:
