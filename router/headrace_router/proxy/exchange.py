@@ -12,7 +12,6 @@ import logging
 from typing import Protocol
 
 from headrace_router.core.facts import Refusal as Refused
-from headrace_router.core.retry import Retry
 from headrace_router.http1.paths import Kind
 from headrace_router.http1.request_head import RequestHead
 from headrace_router.proxy import attempts
@@ -55,13 +54,25 @@ class Exchange(Trying):
         "_paused",
         "_relay",
         "_unsent",
-        "anthropic",
         "client",
         "deadline",
         "over",
         "seen",
         "touched",
     )
+
+    client: Client
+    seen: Seen | None
+    deadline: float
+    touched: bool
+    over: bool
+    _begun: bool
+    _flushing: bool
+    _paused: bool
+    _relay: Relay | None
+    _kind: str  # of the limit in time that is armed, and its seconds
+    _limit: float
+    _unsent: int  # bytes that the client hadn't taken when it was last looked at
 
     def __init__(
         self,
@@ -82,7 +93,6 @@ class Exchange(Trying):
         self.request_id = request_id
         self.seen = seen
         self.trace = None if seen is None else seen.trace
-        self.anthropic = asked.route.kind is Kind.MESSAGES
         self.deadline = 0.0
         self.touched = False
         self.over = False
@@ -91,17 +101,13 @@ class Exchange(Trying):
         self._chosen = None
         self._place = None
         self._failed = None
-        self._verdict = Retry.NO
         self._missed = False
         self._lines = None
         self._unary_until = 0.0
         self._begun = False
-        self._relay: Relay | None = None
+        self._relay = None
         self._paused = False
         self._flushing = False
-        self._unsent = 0
-        self._kind = ""
-        self._limit = 0.0
 
     def start(self) -> None:
         """Pick and send, or wait, or refuse. Afterwards ``over`` says whether it was answered at once."""
@@ -117,6 +123,11 @@ class Exchange(Trying):
             log.exception(FAILED, self.request_id)
             self._fault()
         self._begun = True
+
+    @property
+    def anthropic(self) -> bool:
+        """Whether errors have Anthropic's form."""
+        return self.asked.route.kind is Kind.MESSAGES
 
     # From the client's side.
 

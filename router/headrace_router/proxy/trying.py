@@ -73,7 +73,7 @@ class Trying:
     _chosen: Refusal | None  # what to say if the kept answer that is to be passed on never comes
     _place: Place | None  # in a queue
     _failed: Failed | None  # the last attempt, until the next one starts
-    _verdict: Retry
+    _verdict: Retry  # set where _failed is
     _missed: bool
     _lines: bytes | None  # header lines for engines
     _unary_until: float
@@ -200,7 +200,7 @@ class Trying:
         asked = self.asked
         body = asked.body if pick.served_name is None else replace_model(asked.body, pick.served_name)
         outgoing = _outgoing(Outgoing, (self.head.method, asked.route.target, lines, body))
-        attempt.leg = means.pool.send(means.current.address(pick), outgoing, attempt, connect=timeouts.connect)
+        attempt.leg = means.pool.send(means.known().address(pick), outgoing, attempt, connect=timeouts.connect)
 
     def _lines_to(self, pick: Pick) -> bytes:
         """Header lines of this attempt.

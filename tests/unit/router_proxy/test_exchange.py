@@ -4,9 +4,10 @@ import asyncio
 import json
 import logging
 
+import msgspec
 import pytest
 
-from headrace_api.table import TableLimits, TableQueue, TableRetry, TableTimeouts
+from headrace_api.table import TableLimits, TableQueue, TableRetry, TableTimeouts, TableTls
 from headrace_router.proxy.clock import SWEEP
 from headrace_router.telemetry.sse import StreamObserver
 from headrace_router.upstream.port import Cut, Lost, NotSent
@@ -313,6 +314,21 @@ async def test_a_place_is_given_to_who_waits_when_an_answer_ends() -> None:
     assert len(bench.legs) == 2
     bench.legs[1].answer()
     assert (first.done, second.done) == (1, 1)
+    assert settled(bench)
+
+
+async def test_who_waited_over_a_table_swap_goes_where_the_new_table_says() -> None:
+    engines = {"a": EngineAt(("https://a",), limit=1)}
+    queue = TableQueue(max=2, deadline=30.0)
+    bench = Bench(routing_table(engines, queue=queue))
+    bench.ask()
+    bench.ask()
+    later = routing_table(engines, queue=queue, revision=2)
+    named = msgspec.structs.replace(later.engines[0], tls=TableTls(server_name="b.example"))
+    bench.install(msgspec.structs.replace(later, engines=(named,)))
+    bench.legs[0].answer()
+    assert [leg.address.server_name for leg in bench.legs] == [None, "b.example"]
+    bench.legs[1].answer()
     assert settled(bench)
 
 
