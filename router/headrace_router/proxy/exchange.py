@@ -115,7 +115,7 @@ class Exchange(Trying):
         means.deadlines.add(self)
         try:
             picked = means.selector.pick(self.asked.facts, means.time())
-            if type(picked) is Refused and picked.queue:
+            if isinstance(picked, Refused) and picked.queue:
                 self._wait(picked)
             else:
                 self._first(picked)

@@ -162,11 +162,10 @@ class Trying:
             self._fault()
 
     def _first(self, picked: Pick | facts.Refusal) -> None:
-        if type(picked) is Pick:
+        if isinstance(picked, Pick):
             self.asked.policy.budget.deposit(self.means.time())
             self._send(picked)
             return
-        assert isinstance(picked, facts.Refusal)
         if picked.kind in _WANT:
             self.account.shed(picked.code)
         self._refuse(not_picked(picked))
