@@ -18,7 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import uvloop
@@ -207,14 +207,14 @@ async def _times(stage: Stage, sent: list[bytes], answers: list[bytes]) -> list[
     return found
 
 
-def _bytecodes(stage: Stage, sent: list[bytes], answers: list[bytes]) -> tuple[Counter[str], int]:
-    """Bytecodes of COUNTED requests by module, and Python calls."""
-    counts: Counter[str] = Counter()
+def _bytecodes(stage: Stage, sent: list[bytes], answers: list[bytes]) -> tuple[Counter[CodeType], int]:
+    """Bytecodes of COUNTED requests by function, and Python calls."""
+    counts: Counter[CodeType] = Counter()
     calls = 0
 
     def step(frame: FrameType, event: str, _: object) -> Any:
         if event == "opcode":
-            counts[frame.f_code.co_filename] += 1
+            counts[frame.f_code] += 1
         return step
 
     def enter(frame: FrameType, _event: str, _: object) -> Any:
@@ -232,13 +232,12 @@ def _bytecodes(stage: Stage, sent: list[bytes], answers: list[bytes]) -> tuple[C
         for data in answers:
             asked.data_received(data)
         sys.settrace(None)
-    modules: Counter[str] = Counter()
-    for file, count in counts.items():
-        modules[module_of(file)] += count
-    return modules, calls
+    return counts, calls
 
 
-def _lines(title: str, stream: bool, times: list[tuple[float, float]], counts: Counter[str], calls: int) -> list[str]:
+def _lines(
+    title: str, stream: bool, times: list[tuple[float, float]], counts: Counter[CodeType], calls: int
+) -> list[str]:
     each, what = (EVENTS, "an event, its share of the request with it") if stream else (1, "a request")
     whole = [asking + answering for asking, answering in times]
     best, middle = min(whole) / each * 1e6, statistics.median(whole) / each * 1e6
@@ -248,9 +247,16 @@ def _lines(title: str, stream: bool, times: list[tuple[float, float]], counts: C
         f"{title}: {best:.2f} us {what} at best, {middle:.2f} in the middle; asking {asking:.1f} us, answering "
         f"{answering:.1f} us a request; {total:.0f} bytecodes, {calls / COUNTED / each:.1f} Python calls"
     ]
-    by = by_feature(counts)
+    modules: Counter[str] = Counter()
+    for code, count in counts.items():
+        modules[module_of(code.co_filename)] += count
+    by = by_feature(modules)
     lines += [f"{by[name] / COUNTED / each:9.1f}  bytecodes: {name}" for name, _ in FEATURES if by[name]]
-    lines += [f"{count / COUNTED / each:9.1f}  {name}" for name, count in counts.most_common(14)]
+    lines += [f"{count / COUNTED / each:9.1f}  {name}" for name, count in modules.most_common(14)]
+    lines += [
+        f"{count / COUNTED / each:9.1f}  {module_of(code.co_filename)}:{code.co_firstlineno} {code.co_qualname}"
+        for code, count in counts.most_common(24)
+    ]
     return [*lines, ""]
 
 
