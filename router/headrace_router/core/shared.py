@@ -43,24 +43,26 @@ class Memory(Protocol):
 class Cells:
     """One object's part of a row: the process's cell is the sum over its objects of the same key.
 
-    An engine that leaves and comes back is another object; what still runs on the first counts for the others.
+    An engine that leaves and comes back is another object; what still runs on the first counts for the others. Whoever
+    counts on every request writes ``numbers[at]`` himself. other: of two processes the other's, else -1.
     """
 
-    __slots__ = ("_all", "_at", "_memory", "_numbers", "_other", "_sum", "row")
+    __slots__ = ("_all", "_memory", "_sum", "at", "numbers", "other", "returned", "row")
 
     def __init__(self, memory: Memory, key: str) -> None:
         row = memory.claim(key)
         self._memory = memory
         self.row = row
-        self._numbers = memory.numbers
+        self.numbers = memory.numbers
         if row < 0:
             # Better counted alone than not at all.
-            self._numbers = memoryview(bytearray(8 * FIELDS * memory.processes)).cast("q")
+            self.numbers = memoryview(bytearray(8 * FIELDS * memory.processes)).cast("q")
         first = max(row, 0)
-        self._at = first + memory.process
+        self.at = first + memory.process
+        self.returned = self.at + RETURNED * memory.processes
         self._sum: Callable[[memoryview, int], tuple[int, ...]] = Struct(f"{memory.processes}q").unpack_from
         self._all = 8 * first
-        self._other = first + 1 - memory.process if memory.processes == 2 else -1
+        self.other = first + 1 - memory.process if memory.processes == 2 else -1
 
     def __del__(self) -> None:
         if self.row >= 0:
@@ -68,44 +70,42 @@ class Cells:
 
     def add(self, number: int) -> None:
         """To this process's requests in flight."""
-        self._numbers[self._at] += number
-
-    def give_back(self) -> None:
-        """One less in flight, one more returned."""
-        self._numbers[self._at] -= 1
-        self._numbers[self._at + self._memory.processes] += 1
+        self.numbers[self.at] += number
 
     def others(self) -> int:
         """The other processes' requests in flight."""
-        if self._other >= 0:
-            return self._numbers[self._other]
-        return sum(self._sum(self._numbers, self._all)) - self._numbers[self._at]
+        if self.other >= 0:
+            return self.numbers[self.other]
+        return sum(self._sum(self.numbers, self._all)) - self.numbers[self.at]
 
     def mine(self, field: int) -> int:
         """This process's cell of a field."""
-        return self._numbers[self._at + field * self._memory.processes]
+        return self.numbers[self.at + field * self._memory.processes]
 
     def of(self, field: int) -> tuple[int, ...]:
         """A field's cells of all processes."""
-        return self._sum(self._numbers, self._all + 8 * field * self._memory.processes)
+        return self._sum(self.numbers, self._all + 8 * field * self._memory.processes)
 
     def put(self, field: int, number: int) -> None:
         """This process's cell of a field."""
-        self._numbers[self._at + field * self._memory.processes] = number
+        self.numbers[self.at + field * self._memory.processes] = number
 
 
 class SharedEndpoint(EndpointState):
     """An address with requests of all processes; its health is this process's own experience."""
 
-    __slots__ = ("_own", "cells")
+    __slots__ = ("_own", "at", "cells", "numbers", "other")
 
     def __init__(self, url: str, who: str, cells: Cells) -> None:
         self._own = 0
         self.cells = cells
+        self.numbers, self.at, self.other = cells.numbers, cells.at, cells.other
         super().__init__(url, who)
 
     @property
     def in_flight(self) -> int:
+        if self.other >= 0:
+            return self._own + self.numbers[self.other]
         return self._own + self.cells.others()
 
     @in_flight.setter
@@ -116,21 +116,17 @@ class SharedEndpoint(EndpointState):
     def own(self) -> int:
         return self._own
 
-    def add(self, number: int) -> None:
-        """To this process's requests in flight."""
-        self._own += number
-        self.cells.add(number)
-
 
 class SharedPool(Pool):
     """Engines of one model, their requests in all processes, and which processes want more of them than they got."""
 
-    __slots__ = ("_local", "_own", "cells")
+    __slots__ = ("_local", "_own", "at", "cells", "numbers", "returned")
 
     def __init__(self, cells: Cells) -> None:
         self._local = 0
         self._own = 0
         self.cells = cells
+        self.numbers, self.at, self.returned = cells.numbers, cells.at, cells.returned
         super().__init__()
 
     @property
@@ -163,16 +159,6 @@ class SharedPool(Pool):
         """Something of this process alone."""
         self._local += 1
 
-    def take(self) -> None:
-        """One more request in flight."""
-        self._own += 1
-        self.cells.add(1)
-
-    def give_back(self) -> None:
-        """One less."""
-        self._own -= 1
-        self.cells.give_back()
-
     def wants(self, now_us: int) -> None:
         """This process was refused for want of room."""
         if not self.cells.mine(WANTS_SINCE) or now_us - self.cells.mine(WANTED_AT) > WANTS_US:
@@ -188,17 +174,21 @@ class SharedPool(Pool):
 class SharedEngine(EngineState):
     """An engine with requests of all processes. held_back: places counted as taken, because others wait for them."""
 
-    __slots__ = ("_own", "cells", "held_back", "memory")
+    __slots__ = ("_own", "at", "cells", "held_back", "memory", "numbers", "other")
+    pools: tuple[SharedPool, ...]
 
     def __init__(self, engine: str, memory: Memory) -> None:
         self._own = 0
         self.held_back = 0
         self.memory = memory
-        self.cells = Cells(memory, f"engine {engine}")
+        self.cells = cells = Cells(memory, f"engine {engine}")
+        self.numbers, self.at, self.other = cells.numbers, cells.at, cells.other
         super().__init__(engine)
 
     @property
     def in_flight(self) -> int:
+        if self.other >= 0:
+            return self._own + self.numbers[self.other] + self.held_back
         return self._own + self.cells.others() + self.held_back
 
     @in_flight.setter
@@ -216,23 +206,28 @@ class SharedEngine(EngineState):
     def take(self, endpoint: SharedEndpoint) -> None:  # type: ignore[override]
         """One more request in flight."""
         self._own += 1
-        self.cells.add(1)
-        endpoint.add(1)
+        self.numbers[self.at] += 1
+        endpoint._own += 1
+        endpoint.numbers[endpoint.at] += 1
         for pool in self.pools:
-            pool.take()  # type: ignore[attr-defined]
+            pool._own += 1
+            pool.numbers[pool.at] += 1
 
     def give_back(self, endpoint: SharedEndpoint) -> None:  # type: ignore[override]
         """The request ended, whichever way."""
         self._own -= 1
-        self.cells.add(-1)
-        endpoint.add(-1)
+        self.numbers[self.at] -= 1
+        endpoint._own -= 1
+        endpoint.numbers[endpoint.at] -= 1
         for pool in self.pools:
-            pool.give_back()  # type: ignore[attr-defined]
+            pool._own -= 1
+            pool.numbers[pool.at] -= 1
+            pool.numbers[pool.returned] += 1
 
     def changed(self) -> None:
         """Something may speak for it again."""
         for pool in self.pools:
-            pool.changed()  # type: ignore[attr-defined]
+            pool.changed()
 
 
 class SharedQueue(WaitQueue):

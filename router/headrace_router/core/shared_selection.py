@@ -30,7 +30,11 @@ class SharedSelector(Selector):
         """An engine and endpoint for one attempt, or why there is none. ``now``: monotonic seconds."""
         picked = super().pick(request, now)
         if isinstance(picked, Pick):
-            if (limit := picked.limit) and _beyond(picked, limit, now):
+            if (
+                (limit := picked.limit)
+                and picked.state.in_flight + self.view.states.processes > limit + 1
+                and _beyond(picked, limit, now)
+            ):
                 picked = self._elsewhere(picked, request, now)
                 self._remember(request, picked, now)
             elif self._wanting is not None:

@@ -1,0 +1,84 @@
+"""Routers of several processes: who they are, and how a test decides which of them takes a connection."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+from support.raw_client import RawClient
+from support.router_process import Process, ready, until_async
+
+
+async def details(router: Process) -> list[dict[str, Any]]:
+    """What readiness says of each process, by number."""
+    found: list[dict[str, Any]] = (await ready(router.admin))[1]["processes"]
+    return found
+
+
+async def pids(router: Process) -> list[int]:
+    """The workers' pids, once all are there."""
+
+    async def all_there() -> bool:
+        return all("pid" in detail for detail in await details(router))
+
+    await until_async(all_there)
+    return [detail["pid"] for detail in await details(router)]
+
+
+async def until_ready(router: Process) -> None:
+    """Wait until readiness is 200."""
+
+    async def is_ready() -> bool:
+        return (await ready(router.admin))[0] == 200
+
+    await until_async(is_ready)
+
+
+@contextlib.contextmanager
+def stopped(*processes: int) -> Iterator[None]:
+    """These hang meanwhile."""
+    for pid in processes:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+@contextlib.asynccontextmanager
+async def connected(router: Process, workers: list[int], to: int, count: int) -> AsyncIterator[list[RawClient]]:
+    """``count`` connections that worker ``to`` has accepted and no other."""
+    async with contextlib.AsyncExitStack() as stack:
+        with stopped(*(pid for number, pid in enumerate(workers) if number != to)):
+            before = sockets(workers[to])
+            clients = [await stack.enter_async_context(RawClient(router.url)) for _ in range(count)]
+
+            async def accepted() -> bool:
+                return sockets(workers[to]) >= before + count
+
+            await until_async(accepted)
+        yield clients
+
+
+def sockets(pid: int) -> int:
+    """Sockets that a process has open."""
+    count = 0
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            count += str(entry.readlink()).startswith("socket:")
+    return count
+
+
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return True
+    return state == "Z"
