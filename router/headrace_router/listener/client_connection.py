@@ -49,13 +49,12 @@ TOO_MANY_CONNECTIONS: Final = Refusal(
 class ClientConnection(Reading):
     """See the module. Made by the Listener for each connection; it is the ``Client`` of its exchanges."""
 
-    __slots__ = ("_exchange", "peer", "writing_paused")
+    __slots__ = ("_exchange", "peer")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self._exchange: Exchange | None = None
         self.peer: str | None = None
-        self.writing_paused = False
 
     # The transport's side
 
@@ -93,6 +92,9 @@ class ClientConnection(Reading):
         self.writing_paused = False
         if self._exchange is not None:
             self._exchange.client_resumed()
+        elif self._held:
+            self.deadline = self._now() + self._listener.limits.idle
+            self._read_on()
 
     # The exchange's side
 
@@ -136,6 +138,7 @@ class ClientConnection(Reading):
         """Close when what was written has left."""
         if self._state not in (LINGERING, CLOSED):
             self._state = CLOSING
+            self.deadline = self._now() + FLUSHING
             self._give_up()
         self.transport.close()
 
@@ -148,7 +151,9 @@ class ClientConnection(Reading):
         self.deadline = 0.0
         state = self._state
         if state == HEAD:
-            if self._pending is None:
+            if self.writing_paused:
+                self.transport.abort()
+            elif self._pending is None:
                 self.close()
             else:
                 self._refuse_head(HEAD_TIMEOUT)
@@ -185,10 +190,8 @@ class ClientConnection(Reading):
         """What comes behind a request waits for its answer, up to a bound; then nothing more is read of it."""
         if self._unsure:
             return
-        if self._pending is None:
-            self._pending = bytearray()
-            self._scanned = 0
-        self._pending += data
+        self._wait(data)
+        assert self._pending is not None
         if len(self._pending) > self._listener.limits.pipelined:
             self._pending = None
             self._unsure = True
@@ -200,6 +203,10 @@ class ClientConnection(Reading):
         if answer.complete and answer.keep_alive and not self._last and not self.transport.is_closing():
             self._state = HEAD
             self.deadline = self._now() + self._listener.limits.idle
+            if self.writing_paused:
+                # What the router says itself would pile up as fast as it can be asked for.
+                self.deadline = self._now() + FLUSHING
+                self._stop_reading()
             return True
         self._finish()
         return False

@@ -49,6 +49,7 @@ class Reading(asyncio.Protocol):
     __slots__ = (
         "_body",
         "_head",
+        "_held",
         "_last",
         "_limit",
         "_listener",
@@ -65,6 +66,7 @@ class Reading(asyncio.Protocol):
         "served",
         "touched",
         "transport",
+        "writing_paused",
     )
 
     answer: Answer
@@ -75,6 +77,7 @@ class Reading(asyncio.Protocol):
         self._state = HEAD
         self._pending: bytearray | None = None
         self._scanned = 0
+        self._held = False  # nothing is read: what came waits for its turn, or for the client to take its answers
         self._head: RequestHead | None = None
         self._body: list[bytes] | None = None
         self._missing = 0  # bytes of a body by Content-Length
@@ -87,6 +90,7 @@ class Reading(asyncio.Protocol):
         self.served = 0
         self.deadline = 0.0
         self.touched = False
+        self.writing_paused = False  # the client takes less than it is given
 
     @abstractmethod
     def _run(self, body: bytes, rest: bytes) -> bytes:
@@ -104,7 +108,9 @@ class Reading(asyncio.Protocol):
         """See asyncio.Protocol."""
         state = self._state
         if state == HEAD:
-            if self._pending is None:
+            if self._held:
+                self._wait(data)
+            elif self._pending is None:
                 self._read(data)
             else:
                 self._pending += data
@@ -129,31 +135,46 @@ class Reading(asyncio.Protocol):
         """Messages out of ``data`` until one runs, more must come, or it is the others' turn."""
         turns = MOST_AT_ONCE
         while data:
+            if self._held:
+                self._wait(data)
+                return
             end = find_end(data, 0)
             if end < 0:
                 self._keep(data)
                 return
             if not turns:
-                self._pending = bytearray(data)
-                # No request runs whose client could leave unseen.
-                self.transport.pause_reading()
+                self._wait(data)
+                self._stop_reading()
                 self._listener.loop.call_soon(self._read_on)
                 return
             turns -= 1
             data = self._message(data, end)
 
+    def _stop_reading(self) -> None:
+        """Read nothing for now. No request runs whose client could leave unseen."""
+        self._held = True
+        self.transport.pause_reading()
+
     def _read_on(self) -> None:
-        """It is this connection's turn again."""
-        if self._state == HEAD:
+        """It is this connection's turn again, or its client takes its answers again."""
+        if self._held and self._state == HEAD and not self.writing_paused:
+            self._held = False
             self.transport.resume_reading()
             self._resume()
 
     def _resume(self) -> None:
         """Read on with what came behind the last request."""
         pending = self._pending
-        if self._state == HEAD and pending is not None:
+        if self._state == HEAD and pending is not None and not self._held:
             self._pending = None
             self._read(bytes(pending))
+
+    def _wait(self, data: bytes) -> None:
+        """Keep what is read later."""
+        if self._pending is None:
+            self._pending = bytearray()
+            self._scanned = 0
+        self._pending += data
 
     def _read_pending(self) -> None:
         pending = self._pending
