@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from headrace_router.core.explain import Explanation
+from headrace_router.processes.families import RESTARTS, UP
 from headrace_router.telemetry.metrics import LIVE, Metrics
 
 SCHEMA: Final = Path("docs/reference/router-explain.schema.json")
@@ -30,6 +31,7 @@ def schema_text() -> str:
 def metrics_table() -> str:
     """A Markdown table of every family on ``/metrics``."""
     rows = [(family.name, family.kind, family.labels, family.text) for family in Metrics().families]
+    rows += [(family.name, family.kind, family.labels, family.text) for family in (UP, RESTARTS)]
     rows += [(name, "gauge", family.labels, family.text) for name, family in LIVE.items()]
     lines = ["| metric | type | labels | what |", "|---|---|---|---|"]
     lines += [f"| `{name}` | {kind} | {', '.join(labels)} | {text} |" for name, kind, labels, text in sorted(rows)]

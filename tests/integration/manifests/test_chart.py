@@ -122,6 +122,16 @@ def test_grace_is_longer_than_what_the_router_takes_to_end() -> None:
     assert pod["terminationGracePeriodSeconds"] >= 30 + 300 + 2
 
 
+def test_processes_are_passed_on_where_there_are_several() -> None:
+    objects = template(None, f"--set-json=routers={json.dumps([ROUTER | {'processes': 4}])}")
+    arguments = objects[f"Deployment {NAMESPACE}/headrace-router-fe-a"]["spec"]["template"]["spec"]["containers"][0][
+        "args"
+    ]
+    assert dict(pairwise(arguments))["--processes"] == "4"
+    alone = template(None, f"--set-json=routers={json.dumps([ROUTER])}")[f"Deployment {NAMESPACE}/headrace-router-fe-a"]
+    assert "--processes" not in alone["spec"]["template"]["spec"]["containers"][0]["args"]
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_a_router_reads_the_tables_that_its_role_names(name: str) -> None:
     objects = rendered(name)
