@@ -49,11 +49,12 @@ TOO_MANY_CONNECTIONS: Final = Refusal(
 class ClientConnection(Reading):
     """See the module. Made by the Listener for each connection; it is the ``Client`` of its exchanges."""
 
-    __slots__ = ("_exchange", "peer")
+    __slots__ = ("_acknowledged", "_exchange", "peer")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)
         self._exchange: Exchange | None = None
+        self._acknowledged = 0
         self.peer: str | None = None
 
     # The transport's side
@@ -150,7 +151,9 @@ class ClientConnection(Reading):
         """The deadline has passed."""
         self.deadline = 0.0
         state = self._state
-        if state == HEAD:
+        if self._takes_on():
+            self.deadline = self._now() + FLUSHING
+        elif state == HEAD:
             if self.writing_paused:
                 self.transport.abort()
             elif self._pending is None:
@@ -161,6 +164,15 @@ class ClientConnection(Reading):
             self._refuse(refusals.BODY_TIMEOUT, whole=False)
         elif state in (LINGERING, CLOSING, SKIPPING):
             self.transport.abort()
+
+    def _takes_on(self) -> bool:
+        """Whether the client has last bytes still to take, and is taking them."""
+        if not self.transport.get_write_buffer_size() or not (
+            self.writing_paused or self._state in (CLOSING, LINGERING)
+        ):
+            return False
+        before, self._acknowledged = self._acknowledged, self.answer.taken()
+        return self._acknowledged > before
 
     # Requests
 

@@ -53,7 +53,7 @@ class Exchange(Trying):
         "_limit",
         "_paused",
         "_relay",
-        "_unsent",
+        "_taken",
         "client",
         "deadline",
         "over",
@@ -72,7 +72,7 @@ class Exchange(Trying):
     _relay: Relay | None
     _kind: str  # of the limit in time that is armed, and its seconds
     _limit: float
-    _unsent: int  # bytes that the client hadn't taken when it was last looked at
+    _taken: int  # by the client when it was last looked at; see Answer.taken
 
     def __init__(
         self,
@@ -189,9 +189,9 @@ class Exchange(Trying):
         if self._unary_until and self.means.time() >= self._unary_until:
             kind = "unary"
         elif kind == "send":
-            unsent = self.client.answer.transport.get_write_buffer_size()
-            if unsent < self._unsent:
-                self._unsent = unsent
+            taken = self.client.answer.taken()
+            if taken > self._taken:
+                self._taken = taken
                 self.rearm(self.means.time())
                 return
         try:
@@ -236,7 +236,7 @@ class Exchange(Trying):
         """The client doesn't keep up with what is written."""
         if not self._flushing and self._attempt is not None and self._attempt.leg is not None:
             self._attempt.leg.pause()
-        self._unsent = self.client.answer.transport.get_write_buffer_size()
+        self._taken = self.client.answer.taken()
         self._arm("send", self.asked.policy.table.timeouts.send)
 
     def _idle(self) -> None:
