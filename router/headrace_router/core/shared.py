@@ -257,6 +257,21 @@ class SharedQueue(WaitQueue):
         super().leave(waiter)
 
 
+class SharedConnections:
+    """How many of clients' connections each process has: new ones go to those with few."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._cells = Cells(memory, "connections")
+
+    def more(self, own: int) -> bool:
+        """Tell that this process has ``own``; whether that is more than another has, by an eighth at least."""
+        # One more than there are: 0 is who isn't there.
+        self._cells.put(IN_FLIGHT, own + 1)
+        counts = self._cells.of(IN_FLIGHT)
+        least = min((count for count in counts if count), default=1) - 1
+        return own > least + (least >> 3)
+
+
 class SharedStates(States):
     """Makes state that the processes of one router share by ``memory``."""
 

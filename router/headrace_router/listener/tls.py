@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from headrace_router.listener.inherited import LEFT
 from headrace_router.mounted import Unusable, read_file, settled
 from headrace_router.upstream.trust import add_authorities, reason_of
 
@@ -155,11 +156,19 @@ class _Handshake:
 class TlsServer:
     """Accepts connections and hands those that agree on TLS to the listener's protocols.
 
-    asyncio's own server keeps one context for as long as it listens; every connection here gets the newest.
+    asyncio's own server keeps one context for as long as it listens; every connection here gets the newest. leave:
+    whether a new one is left to other processes for a moment (inherited.py).
     """
 
-    def __init__(self, tls: ClientTls, factory: Factory, sockets: Sequence[socket.socket]) -> None:
+    def __init__(
+        self,
+        tls: ClientTls,
+        factory: Factory,
+        sockets: Sequence[socket.socket],
+        leave: Callable[[], bool] = lambda: False,
+    ) -> None:
         self.sockets = tuple(sockets)
+        self._leave = leave
         self._tls = tls
         self._factory = factory
         self._loop = asyncio.get_running_loop()
@@ -172,14 +181,18 @@ class TlsServer:
         """Stop listening; what has connected by now goes on."""
         if not self._closed:
             for each in self.sockets:
-                self._accept(each)
+                self._accept(each, left=True)
             self._closed = True
             for each in self.sockets:
                 self._loop.remove_reader(each)
                 each.close()
 
-    def _accept(self, listening: socket.socket) -> None:
+    def _accept(self, listening: socket.socket, left: bool = False) -> None:
         for _ in range(ACCEPTS):
+            if not left and self._leave():
+                self._loop.remove_reader(listening)
+                self._loop.call_later(LEFT, self._accept_again, listening)
+                return
             try:
                 made, _ = listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -196,6 +209,7 @@ class TlsServer:
     def _accept_again(self, listening: socket.socket) -> None:
         if not self._closed:
             self._loop.add_reader(listening, self._accept, listening)
+            self._accept(listening, left=True)
 
 
 class ClientTls:

@@ -25,7 +25,7 @@ import uvloop
 
 from headrace_api.commands import EXIT_ENVIRONMENT, EXIT_NEGATIVE, EnvironmentFailed
 from headrace_router import pauses
-from headrace_router.core.shared import SharedStates
+from headrace_router.core.shared import SharedConnections, SharedStates
 from headrace_router.listener.sockets import keep_alive, listening_now
 from headrace_router.processes import control as words
 from headrace_router.processes.memory import LogTurn, SharedMemory
@@ -275,7 +275,8 @@ class Supervisor:
             each.close()
         self._memory.become(number)
         states, turn = SharedStates(self._memory), LogTurn(self._memory)
-        one_of = OneOf(number, self._processes, self._clients, states, turn)
+        more = SharedConnections(self._memory).more
+        one_of = OneOf(number, self._processes, self._clients, states, turn, more)
         return uvloop.run(work(self._settings, one_of, control))
 
     def _pages(self, control: socket.socket) -> int:

@@ -5,7 +5,6 @@ Beside every path. Must not know who started it.
 
 from __future__ import annotations
 
-import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,7 +15,6 @@ from headrace_router.core.selection import Selector
 from headrace_router.core.shared_selection import SharedSelector
 from headrace_router.core.states import ALONE, States
 from headrace_router.core.view import build_view
-from headrace_router.listener.listener import Listener
 from headrace_router.proxy.waiting import LOOK_EVERY
 
 # Seconds between two looks for room while somebody waits: no other process tells of what it gives back.
@@ -27,7 +25,8 @@ LOOK_OFTEN: Final = 0.01
 class OneOf:
     """process: its number, from 0. sockets: clients' listeners that all have; none: it makes its own, and own pages.
 
-    turn: of who writes the access log.
+    turn: of who writes the access log. more: told how many of clients' connections it has, says whether others have
+    fewer.
     """
 
     process: int = 0
@@ -35,6 +34,7 @@ class OneOf:
     sockets: Sequence[socket.socket] = ()
     states: States = ALONE
     turn: AbstractContextManager[None] | None = None
+    more: Callable[[int], bool] = lambda _: False
 
     def selector(self, chance: Callable[[], float], wall_offset: float) -> Selector:
         """Its selection, at a part of a turn far from the others'; ``chance`` gives numbers from 0 to 1."""
@@ -49,22 +49,3 @@ class OneOf:
 
 
 ALL: Final = OneOf()
-
-
-class Inherited:
-    """Accepts connections of listeners that other processes accept from, too; closing ends this process's part."""
-
-    def __init__(self, servers: Sequence[asyncio.Server], sockets: Sequence[socket.socket]) -> None:
-        self._servers = servers
-        self.sockets = tuple(sockets)
-
-    @staticmethod
-    async def serve(listener: Listener, sockets: Sequence[socket.socket], backlog: int) -> Inherited:
-        """Begin to accept."""
-        loop = asyncio.get_running_loop()
-        return Inherited([await loop.create_server(listener, sock=each, backlog=backlog) for each in sockets], sockets)
-
-    def close(self) -> None:
-        """Accept no more."""
-        for server in self._servers:
-            server.close()

@@ -29,6 +29,7 @@ from headrace_router.core.view import TableView
 from headrace_router.endpoints.prober import probe_for_ever
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.endpoints.services import Services
+from headrace_router.listener.inherited import Inherited
 from headrace_router.listener.limits import Limits
 from headrace_router.listener.listener import Listener
 from headrace_router.listener.sockets import keep_alive, listening, of_both_families
@@ -40,7 +41,7 @@ from headrace_router.proxy.waiting import Waiting
 from headrace_router.server.access import Access
 from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.admin import Admin
-from headrace_router.server.one_of import ALL, Inherited, OneOf
+from headrace_router.server.one_of import ALL, OneOf
 from headrace_router.server.pod import surroundings
 from headrace_router.tables.tables import Tables
 from headrace_router.tables.tables_from import TablesFrom
@@ -219,6 +220,8 @@ class Router:
         await _until(hurry.wait(), self.settings.drain_delay if drain_delay is None else drain_delay)
         if self._server is not None:
             self._server.close()
+        if isinstance(self._server, Inherited):
+            await self._server.made()
         self._listener.close_idle()
         await self._graced(hurry)
         self._listener.end_all(SHUTTING_DOWN)
@@ -246,9 +249,16 @@ class Router:
         loop = asyncio.get_running_loop()
         sockets = self._one_of.sockets
         if self.access.tls is not None:
-            return TlsServer(self.access.tls, self._listener, sockets or await listening(host, port, BACKLOG))
+            handshakes = self.access.tls.handshakes
+            at = sockets or await listening(host, port, BACKLOG)
+            return TlsServer(
+                self.access.tls,
+                self._listener,
+                at,
+                lambda: self._one_of.more(len(self._listener.connections) + len(handshakes)),
+            )
         if sockets:
-            return await Inherited.serve(self._listener, sockets, BACKLOG)
+            return Inherited(self._listener, sockets, self._one_of.more)
         if (both := of_both_families(host, port, BACKLOG)) is not None:
             return await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
         return await loop.create_server(self._listener, host, port, backlog=BACKLOG)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace_api.table import TableQueue
+from support.certificates import Authority
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import RawClient, ask, get, post
 from support.router_process import Process, metric, ready, router_process, until, until_async
-from support.router_processes import connected, details, gone, pids, stopped, until_ready
+from support.router_processes import connected, details, gone, pids, sockets, stopped, until_ready
 from support.router_table import EngineAt, routing_table, table_bytes
 
 ASK = {"model": "m"}
@@ -321,6 +322,35 @@ async def test_keys_and_tables_change_in_every_process(tmp_path: Path) -> None:
             assert await metric(router.admin, "headrace_table_revision") == 2
 
 
+async def test_a_new_certificate_is_every_process_s(tmp_path: Path) -> None:
+    authority = Authority()
+    pairs = [authority.issue("127.0.0.1") for _ in range(2)]
+    cert, key = pairs[0].write(tmp_path / "tls")
+    async with (
+        FakeEngine(answers) as engine,
+        started(tmp_path, engine, "--tls-cert", str(cert), "--tls-key", str(key)) as router,
+    ):
+        workers = await pids(router)
+
+        async def shown(by: int) -> bytes:
+            """The certificate that a worker shows, in a handshake with it alone."""
+            with stopped(*(pid for number, pid in enumerate(workers) if number != by)):
+                async with RawClient(router.url, authority.client()) as client:
+                    await client.send(post(ASK))
+                    assert (await client.answer()).status == 200
+                    found: bytes = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+                    return found
+
+        first = [await shown(number) for number in range(2)]
+        assert first[0] == first[1]
+        pairs[1].write(tmp_path / "tls")
+
+        async def changed() -> bool:
+            return all([await shown(number) != first[0] for number in range(2)])
+
+        await until_async(changed)
+
+
 async def test_lines_of_the_access_log_stay_whole(tmp_path: Path) -> None:
     """Two processes write to one pipe, whose reader is slow: no line is broken by another's, no request id comes
     twice."""
@@ -358,6 +388,18 @@ def _read_all(descriptor: int) -> bytes:
         read += data
     os.close(descriptor)
     return read
+
+
+async def test_connections_are_spread_over_the_workers(tmp_path: Path) -> None:
+    """Few connections that stay, as a load balancer's, don't all end up on one process."""
+    async with FakeEngine(answers) as engine, started(tmp_path, engine) as router:
+        workers = await pids(router)
+        before = [sockets(pid) for pid in workers]
+        async with contextlib.AsyncExitStack() as stack:
+            for number in range(16):
+                await stack.enter_async_context(RawClient(router.url))
+                await until(lambda: sum(map(sockets, workers)) > sum(before) + number)  # noqa: B023
+            assert all(sockets(pid) >= was + 2 for pid, was in zip(workers, before, strict=True))
 
 
 async def test_what_keeps_it_from_starting_is_said_once_with_3(tmp_path: Path) -> None:

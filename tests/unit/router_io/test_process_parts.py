@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
 import socket
@@ -13,7 +14,8 @@ import pytest
 
 from headrace_api.commands import EnvironmentFailed
 from headrace_router.cli.router import COMMAND
-from headrace_router.core.shared import FIELDS, IN_FLIGHT, RETURNED, Cells, SharedStates
+from headrace_router.core.shared import FIELDS, IN_FLIGHT, RETURNED, Cells, SharedConnections, SharedStates
+from headrace_router.listener.inherited import Inherited
 from headrace_router.processes import supervisor as supervising
 from headrace_router.processes.memory import LogTurn, SharedMemory
 from headrace_router.processes.peers import counted
@@ -209,6 +211,67 @@ def test_a_wrong_number_of_processes_is_named(given: str) -> None:
     COMMAND.add_arguments(parser)
     with pytest.raises(Exception, match=f"--processes {given}: not a number of processes from 1 to 64"):
         COMMAND.run(parser.parse_args(["--table", "x", f"--processes={given}"]))
+
+
+def test_who_has_more_connections_than_another_that_is_there_leaves_new_ones() -> None:
+    memory = SharedMemory(3)
+    first = SharedConnections(memory)
+    assert not first.more(0)
+    assert not first.more(50)  # the others aren't there
+    memory.become(1)
+    second = SharedConnections(memory)
+    assert not second.more(0)
+    memory.become(0)
+    assert first.more(1)
+    assert not first.more(0)
+    memory.become(1)
+    assert second.more(1)
+    assert not second.more(0)
+    # An eighth of many is no difference.
+    memory.become(0)
+    first.more(80)
+    memory.become(1)
+    assert not second.more(90)
+    assert second.more(91)
+    memory.clear(0)
+    assert not second.more(1000)
+
+
+async def test_a_connection_that_others_leave_is_taken_after_a_moment() -> None:
+    """Nobody waits for a process that hangs."""
+    made: list[object] = []
+    asked = []
+
+    class Here:
+        connections = made
+
+        def __call__(self) -> asyncio.Protocol:
+            class Closes(asyncio.Protocol):
+                def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                    made.append(self)
+                    transport.close()
+
+            return Closes()
+
+    def more(own: int) -> bool:
+        asked.append(own)
+        return True
+
+    listening = socket.create_server(("127.0.0.1", 0))
+    address = listening.getsockname()
+    accepting = Inherited(Here(), [listening], more)  # type: ignore[arg-type]
+    for _ in range(2):
+        reader, writer = await asyncio.open_connection(*address)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+        await writer.wait_closed()
+    await accepting.made()
+    assert asked[:1] == [0]
+    assert len(made) == 2
+    accepting.close()
+    accepting.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(*address)
 
 
 def test_a_row_has_a_cell_for_each_process_and_field() -> None:
