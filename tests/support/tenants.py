@@ -130,6 +130,7 @@ def manifests(
         engine["spec"]["location"]["cluster"] = "here"
     policy = documents("policy.yaml")[0]
     chosen = {**policy["spec"]["frontends"][0], "name": frontend}
+    chosen["demand"] = {**chosen["demand"], "requestsPerSecond": 10}  # of 27 that one replica does: nothing is refused
     if publish:
         chosen["publish"] = dict(publish)
     if urls:
