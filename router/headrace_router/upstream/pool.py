@@ -56,6 +56,7 @@ class Pool:
         self._ageing: deque[Endpoint] = deque()
         self._expiry: asyncio.TimerHandle | None = None
         self._sweeper: asyncio.TimerHandle | None = None
+        self._due = 0.0
         self._closed = False
         self._gone = asyncio.Event()
 
@@ -70,7 +71,7 @@ class Pool:
             return attempt
         self.dials.add(Dial(self, endpoint, attempt, outgoing, connect))
         if connect > 0 and self._sweeper is None:
-            self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
+            self._sweep_later()
         return attempt
 
     def renew(self, engine: str) -> None:
@@ -169,14 +170,22 @@ class Pool:
         if self._ageing:
             self._expiry = self.loop.call_later(_EXPIRE_EVERY, self._expire)
 
+    def _sweep_later(self) -> None:
+        self._due = self.loop.time() + _SWEEP
+        self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
+
     def _sweep(self) -> None:
         self._sweeper = None
         now = self.loop.time()
+        # For so long the loop took no notice of anybody, and the kernel may have connected long ago.
+        deaf = now - self._due
         for dial in list(self.dials):
-            if 0.0 < dial.deadline <= now:
-                dial.fail(NotSent(f"could not connect within {dial.limit:g} s"))
+            if dial.deadline:
+                dial.deadline += deaf
+                if dial.deadline <= now:
+                    dial.fail(NotSent(f"could not connect within {dial.limit:g} s"))
         if any(dial.deadline for dial in self.dials):
-            self._sweeper = self.loop.call_later(_SWEEP, self._sweep)
+            self._sweep_later()
 
 
 class _Fetched:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import resource
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -81,6 +82,27 @@ async def test_a_black_hole_costs_its_connect_limit_and_nobody_else() -> None:
             assert unreached == ["ns/a"] * 99
             await until(lambda: used._sweeper is None)
             assert sinks[99].calls == 0, "0 is no limit"
+
+
+async def test_a_loop_that_is_held_up_blames_no_engine() -> None:
+    """protection.md: nothing is lost needlessly. Each step of a connect takes a turn of the loop, and the turns of a
+    router that gets thousands of requests at once are long; the kernel has connected long before."""
+    async with SocketEngine(answering(OK)) as engine, pooled() as used:
+        busy = True
+
+        def holds_up() -> None:
+            time.sleep(0.25)
+            if busy:
+                asyncio.get_running_loop().call_soon(holds_up)
+
+        sinks = [Noted() for _ in range(20)]
+        for sink in sinks:
+            used.send(engine.address, ASKED, sink, connect=1.0)
+        holds_up()
+        try:
+            assert [await sink.end() for sink in sinks] == ["ended"] * len(sinks)
+        finally:
+            busy = False
 
 
 async def test_the_connect_limit_covers_a_name_that_is_not_answered() -> None:
