@@ -38,10 +38,11 @@ _LOOP: Final = Refusal(
 class Asked:
     """A request that may be routed. The body is let go of when nothing can be sent again.
 
-    ``keep``: names of headers that engines may see although such names steer.
+    ``keep``: names of headers that engines may see although such names steer. ``named``: the body is JSON that names
+    the model.
     """
 
-    __slots__ = ("body", "client_retry", "facts", "keep", "model", "policy", "priority", "route")
+    __slots__ = ("body", "client_retry", "facts", "keep", "model", "named", "policy", "priority", "route")
 
     def __init__(
         self,
@@ -53,6 +54,7 @@ class Asked:
         body: bytes,
         client_retry: bool,
         keep: frozenset[bytes],
+        named: bool,
     ) -> None:
         self.route = route
         self.model = model
@@ -62,6 +64,7 @@ class Asked:
         self.body = body
         self.client_retry = client_retry
         self.keep = keep
+        self.named = named
 
 
 def refused_by_head(head: RequestHead, route: Route | Refused, known: Known) -> Refusal | None:
@@ -131,7 +134,7 @@ def _asked_of(
         facts = RequestFacts(model, key, size, read.stream is True, needs(read), priority.name)
     retried = headers.get(_CLIENT_RETRY, "0")
     again = retried != "0" and bool(whole(retried, _MOST_RETRIES))
-    return Asked(route, found, policy, facts, priority, body, again, names.keep)
+    return Asked(route, found, policy, facts, priority, body, again, names.keep, read is not None)
 
 
 def _is_json(head: RequestHead) -> bool:

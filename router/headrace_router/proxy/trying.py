@@ -197,7 +197,9 @@ class Trying:
             self._ended(attempt, attempts.failed(attempt, error))
             return
         asked = self.asked
-        body = asked.body if pick.served_name is None else replace_model(asked.body, pick.served_name)
+        body = asked.body
+        if pick.served_name is not None and asked.named:
+            body = replace_model(body, pick.served_name)
         outgoing = _outgoing(Outgoing, (self.head.method, asked.route.target, lines, body))
         attempt.leg = means.pool.send(means.known().address(pick), outgoing, attempt, connect=timeouts.connect)
 
