@@ -24,6 +24,7 @@ _MOST_TOKENS: Final = 10**8
 _USAGE: Final = b'"usage"'
 # A longer way to the content is not worth remembering.
 _MAX_OPENING: Final = 1024
+_TOO_LONG: Final = bytes(MAX_LINE + 1)
 _QUOTE: Final = ord('"')
 _LINE_FEED: Final = ord("\n")
 
@@ -132,6 +133,7 @@ class StreamObserver:
         "_mid",
         "_opening",
         "_sign",
+        "_size",
         "_tail",
         "content_events",
         "started",
@@ -147,6 +149,7 @@ class StreamObserver:
         self._opening = b""
         self._tail = b""
         self._data: list[bytes] = []
+        self._size = 0  # of the data, its lines joined
         self._dropping = False
         self._after_cr = False
         # In the middle of an event, of a line that is dropped, or of a line end.
@@ -293,7 +296,14 @@ class StreamObserver:
         elif not line:
             self._dispatch()
         elif line.startswith(b"data:"):
-            self._data.append(line[6:] if line[5:6] == b" " else line[5:])
+            self._size = self._size + 1 if self._data else 0
+            data = line[6:] if line[5:6] == b" " else line[5:]
+            self._size += len(data)
+            if self._size <= MAX_LINE:
+                self._data.append(data)
+            else:
+                # However many lines follow, of this event nothing is kept.
+                self._data = [_TOO_LONG]
 
     def _dispatch(self) -> None:
         if not self._data:
