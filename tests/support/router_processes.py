@@ -75,6 +75,11 @@ def sockets(pid: int) -> int:
     return count
 
 
+def children(pid: int) -> list[int]:
+    """Processes that this one started and that live."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def gone(pid: int) -> bool:
     """Whether a process has ended."""
     try:

@@ -18,6 +18,7 @@ from aiohttp import web
 from headrace_router.background import for_ever
 from headrace_router.processes import control as words
 from headrace_router.processes.families import restarts, up
+from headrace_router.processes.kept import Kept
 from headrace_router.processes.peers import Answered, Peer, Peers
 from headrace_router.server.admin import as_json, as_metrics
 from headrace_router.telemetry.snapshot import Merged, page
@@ -36,12 +37,12 @@ _LOOK: Final = 0.1
 
 
 class Pages:
-    """To be made inside a running loop. processes: how many workers there are to be."""
+    """To be made inside a running loop. processes: how many workers there are to be; kept: counts of those gone."""
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, kept: Kept) -> None:
         self._loop = asyncio.get_running_loop()
         self.processes = processes
-        self.peers = Peers()
+        self.peers = Peers(kept)
         self.draining = False
 
     def application(self) -> web.Application:
@@ -135,6 +136,7 @@ def _missing(number: int) -> dict[str, Any]:
 
 async def serve_pages(
     processes: int,
+    kept: Kept,
     admin: Sequence[socket.socket],
     metrics: Sequence[socket.socket],
     control: socket.socket,
@@ -144,7 +146,7 @@ async def serve_pages(
 
     patience: seconds that workers have to end if nobody says so.
     """
-    pages = Pages(processes)
+    pages = Pages(processes, kept)
     loop = asyncio.get_running_loop()
     ended, alone = asyncio.Event(), asyncio.Event()
 

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headrace_router.processes.frames import Answer, Question, framed, read_frame
+from headrace_router.processes.kept import Kept
 from headrace_router.telemetry.snapshot import Merged, Part
 
 # Different questions that one worker is asked at once.
@@ -100,11 +101,11 @@ class Peer:
 class Peers:
     """All workers that live, and what those that ended had counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Kept) -> None:
         self.living: dict[int, Peer] = {}
         self.starts: dict[int, int] = {}
-        self.changed = asyncio.Event()
-        self._kept: list[Part] = []
+        self._keep = kept
+        self._kept = kept.load()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def add(self, process: int, pid: int, starts: int, connection: socket.socket) -> None:
@@ -138,7 +139,7 @@ class Peers:
         if self.living.get(peer.process) is peer:
             del self.living[peer.process]
             self._kept = list(counted((self._kept, peer.last)))
-        self.changed.set()
+            self._keep.save(self._kept)
 
 
 def counted(ended: Iterable[Iterable[Part]]) -> Iterator[Part]:

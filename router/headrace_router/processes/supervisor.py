@@ -28,6 +28,7 @@ from headrace_router import pauses
 from headrace_router.core.shared import SharedConnections, SharedStates
 from headrace_router.listener.sockets import keep_alive, listening_now
 from headrace_router.processes import control as words
+from headrace_router.processes.kept import Kept
 from headrace_router.processes.memory import LogTurn, SharedMemory
 from headrace_router.processes.pages import serve_pages
 from headrace_router.processes.worker import work
@@ -79,6 +80,7 @@ class Supervisor:
         self._processes = processes
         self._say = say
         self._memory = SharedMemory(processes)
+        self._kept = Kept()
         self._clients = _bound(settings.listen, BACKLOG)
         self._admin = _bound(settings.admin, ADMIN_BACKLOG)
         self._metrics = _bound(settings.metrics, ADMIN_BACKLOG) if settings.metrics is not None else []
@@ -283,7 +285,7 @@ class Supervisor:
         for each in self._clients:
             each.close()
         patience = self._settings.drain_delay + self._settings.grace + LAST_STEPS
-        return uvloop.run(serve_pages(self._processes, self._admin, self._metrics, control, patience))
+        return uvloop.run(serve_pages(self._processes, self._kept, self._admin, self._metrics, control, patience))
 
 
 def supervise(settings: Settings, processes: int, say: Callable[[str], None]) -> int:

@@ -17,7 +17,7 @@ from support.certificates import Authority
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import RawClient, ask, get, post
 from support.router_process import Process, metric, ready, router_process, until, until_async
-from support.router_processes import connected, details, gone, pids, sockets, stopped, until_ready
+from support.router_processes import children, connected, details, gone, pids, sockets, stopped, until_ready
 from support.router_table import EngineAt, routing_table, table_bytes
 
 ASK = {"model": "m"}
@@ -187,6 +187,18 @@ async def test_a_worker_killed_under_load_takes_only_its_own_with_it(tmp_path: P
                     assert (await client.answer()).complete
         assert await metric(router.admin, "headrace_offered_requests_total") == 9
         assert any("process 0" in line and "SIGKILL" in line for line in router.said)
+        # Nor do they fall when the process of the pages dies, of whose memory they were.
+        page = next(pid for pid in children(router.process.pid) if pid not in again)
+        os.kill(page, signal.SIGKILL)
+        await until(lambda: gone(page))
+
+        async def same_again() -> bool:
+            # Who has just connected may still be in the backlog of the one that died.
+            with contextlib.suppress(ConnectionError, AssertionError):
+                return await metric(router.admin, "headrace_offered_requests_total") == 9
+            return False
+
+        await until_async(same_again)
 
 
 async def test_a_hung_worker_holds_up_no_page(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from headrace_router.cli.router import COMMAND
 from headrace_router.core.shared import FIELDS, IN_FLIGHT, RETURNED, Cells, SharedConnections, SharedStates
 from headrace_router.listener.inherited import Inherited
 from headrace_router.processes import supervisor as supervising
+from headrace_router.processes.kept import Kept
 from headrace_router.processes.memory import LogTurn, SharedMemory
 from headrace_router.processes.peers import counted
 from headrace_router.processes.supervisor import Supervisor, _Child
@@ -126,6 +127,16 @@ def test_of_what_has_ended_only_counts_are_kept_and_add_up() -> None:
     kept = list(counted(([], first)))
     kept = list(counted((kept, first)))
     assert [(each.name, each.rows) for each in kept] == [("c", [(("a",), (4.0,))])]
+
+
+def test_what_is_kept_is_what_was_saved_last_whole() -> None:
+    kept = Kept()
+    assert kept.load() == []
+    for rows in (1, 500, 2, 40, 3000, 1):
+        parts = [part("c", "counter", *(((f"e{number}",), (float(number),)) for number in range(rows)))]
+        kept.save(parts)
+        assert kept.load() == parts
+        assert kept.load() == parts
 
 
 @pytest.fixture
