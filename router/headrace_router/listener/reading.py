@@ -36,6 +36,9 @@ SKIPPING: Final = 7  # answered without its body, whose bytes come and are dropp
 
 # Messages that one connection may have answered in a turn of the loop, before the others have theirs.
 MOST_AT_ONCE: Final = 32
+# Bytes of a chunked body after which the others have their turn: tens of thousands of chunks fit into one read, and a
+# loop takes dozens of full reads of one connection in a row.
+CHUNKS_AT_ONCE: Final = 32 * 1024
 # Bytes of a body that are dropped so that the connection can go on after a refusal.
 MOST_SKIPPED: Final = 64 * 1024
 
@@ -325,6 +328,9 @@ class Reading(asyncio.Protocol):
             return
         raw, size, whole, rest = data, len(data), False, b""
         if taking.chunks is not None:
+            if size > CHUNKS_AT_ONCE:
+                self.transport.pause_reading()
+                self._listener.loop.call_soon(self._read_again)
             try:
                 raw, payload = taking.chunks.feed(data)
             except BrokenChunks:
@@ -344,6 +350,11 @@ class Reading(asyncio.Protocol):
             taking.feed(raw, whole=whole)
             if rest:
                 self._pipeline(rest)
+
+    def _read_again(self) -> None:
+        """The others had their turn."""
+        if not self._held and not self.transport.is_closing():
+            self.transport.resume_reading()
 
     def taken_in(self, body: bytes) -> None:
         """The aiohttp side has the whole body."""
