@@ -111,14 +111,16 @@ def test_namespaces_that_are_watched_later_are_served_whole(cluster: Cluster, tm
     pages = subprocess.Popen(cluster_command(cluster.name, "exec", *PAGES), stdin=subprocess.DEVNULL)
     for space in spaces[1:]:
         # What begins to be watched while the operator runs is judged by readings at once.
-        apply(cluster, *in_namespace(space, engine_dict("a", "http://127.0.0.1:29200"), policy_dict()))
+        of_its_own = policy_dict(frontends=[{"name": f"fe-{space}", "demand": {"requestsPerSecond": 60}}])
+        apply(cluster, *in_namespace(space, engine_dict("a", "http://127.0.0.1:29200"), of_its_own))
     config = tmp_path / "operator.yaml"
     config.write_text("watchNamespaces: [wide-a]\n")
     one = LiveOperator(cluster, "op-wide", tmp_path, 9103, "wide-ops")
     waiting = ["wait", "--for=condition=Ready", "--timeout=120s", "rpol/chat"]
+    there = ["configmap", "headrace-chat-fe-wide-b", "--namespace=wide-b"]
 
     def table_there() -> bool:
-        return cluster.kubectl("get", "configmap", TABLE, "--namespace=wide-b", check=False).returncode == 0
+        return cluster.kubectl("get", *there, check=False).returncode == 0
 
     try:
         one.start("--config", str(config))
@@ -128,7 +130,7 @@ def test_namespaces_that_are_watched_later_are_served_whole(cluster: Cluster, tm
         cluster.kubectl(*waiting, "--namespace=wide-b")
         for space in spaces[1:]:
             assert cluster.get("lease", "headrace-heartbeat", f"--namespace={space}")
-        cluster.kubectl("delete", "configmap", TABLE, "--namespace=wide-b")
+        cluster.kubectl("delete", *there)
         await_true(table_there, f"what is deleted there is made again\n{one.log()}")
         assert one.process.poll() is None
         assert "Traceback" not in one.log()
