@@ -44,10 +44,11 @@ class Cells:
     """One object's part of a row: the process's cell is the sum over its objects of the same key.
 
     An engine that leaves and comes back is another object; what still runs on the first counts for the others. Whoever
-    counts on every request writes ``numbers[at]`` himself. other: of two processes the other's, else -1.
+    counts on every request writes ``numbers[at]`` himself. other: of two processes the other's, else -1. read(numbers,
+    begin): all processes' requests in flight.
     """
 
-    __slots__ = ("_all", "_memory", "_sum", "at", "numbers", "other", "returned", "row")
+    __slots__ = ("_memory", "at", "begin", "numbers", "other", "read", "returned", "row")
 
     def __init__(self, memory: Memory, key: str) -> None:
         row = memory.claim(key)
@@ -60,8 +61,8 @@ class Cells:
         first = max(row, 0)
         self.at = first + memory.process
         self.returned = self.at + RETURNED * memory.processes
-        self._sum: Callable[[memoryview, int], tuple[int, ...]] = Struct(f"{memory.processes}q").unpack_from
-        self._all = 8 * first
+        self.read: Callable[[memoryview, int], tuple[int, ...]] = Struct(f"{memory.processes}q").unpack_from
+        self.begin = 8 * first
         self.other = first + 1 - memory.process if memory.processes == 2 else -1
 
     def __del__(self) -> None:
@@ -76,7 +77,7 @@ class Cells:
         """The other processes' requests in flight."""
         if self.other >= 0:
             return self.numbers[self.other]
-        return sum(self._sum(self.numbers, self._all)) - self.numbers[self.at]
+        return sum(self.read(self.numbers, self.begin)) - self.numbers[self.at]
 
     def mine(self, field: int) -> int:
         """This process's cell of a field."""
@@ -84,7 +85,7 @@ class Cells:
 
     def of(self, field: int) -> tuple[int, ...]:
         """A field's cells of all processes."""
-        return self._sum(self.numbers, self._all + 8 * field * self._memory.processes)
+        return self.read(self.numbers, self.begin + 8 * field * self._memory.processes)
 
     def put(self, field: int, number: int) -> None:
         """This process's cell of a field."""
@@ -174,7 +175,7 @@ class SharedPool(Pool):
 class SharedEngine(EngineState):
     """An engine with requests of all processes. held_back: places counted as taken, because others wait for them."""
 
-    __slots__ = ("_own", "at", "cells", "held_back", "memory", "numbers", "other")
+    __slots__ = ("_own", "at", "begin", "cells", "held_back", "memory", "numbers", "other", "read")
     pools: tuple[SharedPool, ...]
 
     def __init__(self, engine: str, memory: Memory) -> None:
@@ -182,6 +183,7 @@ class SharedEngine(EngineState):
         self.held_back = 0
         self.memory = memory
         self.cells = cells = Cells(memory, f"engine {engine}")
+        self.read, self.begin = cells.read, cells.begin
         self.numbers, self.at, self.other = cells.numbers, cells.at, cells.other
         super().__init__(engine)
 
@@ -189,7 +191,8 @@ class SharedEngine(EngineState):
     def in_flight(self) -> int:
         if self.other >= 0:
             return self._own + self.numbers[self.other] + self.held_back
-        return self._own + self.cells.others() + self.held_back
+        numbers = self.numbers
+        return self._own + sum(self.read(numbers, self.begin)) - numbers[self.at] + self.held_back
 
     @in_flight.setter
     def in_flight(self, number: int) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace_api.table import TableQueue
+from headrace_operator.loader.pages import router_page
 from support.certificates import Authority
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import RawClient, ask, get, post
@@ -111,6 +112,10 @@ async def test_limits_hold_over_processes_wherever_connections_land(tmp_path: Pa
                     assert (await client.answer()).status == 200
                 assert script.most == 4
                 assert await in_flight(router) == 0
+                # To the operator it is one router, which was offered what all its processes were.
+                page = (await get(router.admin, "/metrics")).body.decode()
+                counts, trouble = router_page(page, "fe-a")
+                assert (sum(counts.offered.values()), trouble) == (9, "")
 
 
 async def test_who_has_fewer_connections_is_not_starved(tmp_path: Path) -> None:
