@@ -281,11 +281,15 @@ class Exchange(Trying):
             self._let_go()
         if self.asked.body:
             self._forget_body()
-        self.account.close()
         attempt = self._attempt
         if attempt is not None:
             # No circle of references is left to the garbage collector.
             attempt.leg = attempt.relay = self._attempt = self._relay = None
-        means.ended(self.seen, self.client.answer)
+        try:
+            self.account.close()
+            means.ended(self.seen, self.client.answer)
+        except Exception:
+            # Whoever waits for the end of this one is told all the same: nobody else would.
+            log.exception(FAILED, self.request_id)
         if self._begun:
             self.client.exchange_done()

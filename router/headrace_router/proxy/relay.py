@@ -24,6 +24,7 @@ log = logging.getLogger("headrace.router")
 
 Observer = StreamObserver | UnaryObserver | None
 
+_NOT_COUNTED: Final = "an answer could not be counted"
 _CUT: Final = ("engine_cut", "the engine's answer broke off; it is incomplete")
 _OWN_FAULT: Final = ("internal_error", "the router failed; the answer is incomplete")
 _EXPIRED: Final = {
@@ -83,17 +84,17 @@ class Relay:
         status = self._status
         try:
             self._answer.end()
+        except ConnectionError:
+            self.client_gone()
+            return
+        try:
             if status < 400:
                 if type(self._observer) is StreamObserver:
                     self._observer.end()
                 self._exchange.account.answered(self._attempt.pick, self._observer)
-        except ConnectionError:
-            self.client_gone()
-            return
         except Exception:
-            log.exception("relaying an answer failed")
-            self._own_fault()
-            return
+            # The client has its answer; a second end would be garbage behind the first.
+            log.exception(_NOT_COUNTED)
         self._close(accounting.OK if status < 400 else accounting.of_status(status))
         self._exchange.relay_ended()
 
@@ -140,8 +141,11 @@ class Relay:
             attempt.pick.release()
         else:
             attempt.stop()
-        if not attempt.counted:
-            attempt.counted = True
-            self._exchange.account.attempted(attempt.pick, outcome, self._status)
-        if outcome is not accounting.OK and self._status < 400:
-            self._exchange.account.broken_off(self._observer)
+        try:
+            if not attempt.counted:
+                attempt.counted = True
+                self._exchange.account.attempted(attempt.pick, outcome, self._status)
+            if outcome is not accounting.OK and self._status < 400:
+                self._exchange.account.broken_off(self._observer)
+        except Exception:
+            log.exception(_NOT_COUNTED)
