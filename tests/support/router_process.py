@@ -32,8 +32,8 @@ async def router_in_loop(
     """A router on free ports that reads ``path`` (and ``more``); ``table`` is written there first."""
     if table is not None:
         path.write_bytes(table_bytes(table))  # noqa: ASYNC240
-    settings = {"drain_delay": 0.0, "grace": 0.0} | settings
-    router = Router(Settings(TablesFrom((path, *more)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0), **settings))
+    settings = {"drain_delay": 0.0, "grace": 0.0, "listen": ("127.0.0.1", 0)} | settings
+    router = Router(Settings(TablesFrom((path, *more)), admin=("127.0.0.1", 0), **settings))
     await router.start()
     try:
         yield router

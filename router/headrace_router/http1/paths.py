@@ -85,5 +85,11 @@ def resolve(method: str, raw_target: str, policy_paths: Iterable[str] = ()) -> R
     return Refused(404, "unknown_path", f"the router passes no such path: {path[:128]}")
 
 
+def shown(target: str) -> str:
+    """The path alone, as logs and traces may show it: a query may hold a key, an authority a password."""
+    absolute = _ABSOLUTE.match(target)
+    return (target[absolute.end() :] if absolute else target).partition("?")[0] or "/"
+
+
 def _not_allowed(method: str, path: str, allow: str) -> Refused:
     return Refused(405, "method_not_allowed", f"{path} takes {allow}, not {method[:32]}", allow)

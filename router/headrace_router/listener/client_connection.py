@@ -25,7 +25,7 @@ from headrace_router.listener.reading import (
     TAKING,
     Reading,
 )
-from headrace_router.listener.sockets import unread
+from headrace_router.listener.sockets import address_of, unread
 from headrace_router.proxy import refusals
 from headrace_router.proxy.answer import Answer
 from headrace_router.proxy.refusals import Refusal
@@ -63,7 +63,7 @@ class ClientConnection(Reading):
         """See asyncio.Protocol."""
         self.transport = cast(asyncio.Transport, transport)
         name = transport.get_extra_info("peername")
-        self.peer = name[0] if isinstance(name, tuple) else None
+        self.peer = address_of(name)
         self.deadline = self._now() + self._listener.limits.first_request
         if not self._listener.admit(self):
             self._turn_away()

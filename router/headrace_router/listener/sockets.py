@@ -12,7 +12,9 @@ import socket
 import struct
 import termios
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
+
+_MAPPED: Final = "::ffff:"
 
 
 def of_both_families(host: str, port: int, backlog: int) -> socket.socket | None:
@@ -59,6 +61,15 @@ def _listening(found: Iterable[tuple[Any, ...]], backlog: int) -> list[socket.so
             each.close()
         raise
     return made
+
+
+def address_of(peer: Any) -> str | None:
+    """A peer's address as others write it: on a socket of both families IPv4 comes in IPv6's clothes, by which no list
+    of trusted proxies knows it. None: it has none."""
+    if not isinstance(peer, tuple):
+        return None
+    address: str = peer[0]
+    return address.removeprefix(_MAPPED) if "." in address else address
 
 
 def unread(transport: asyncio.BaseTransport) -> bool:

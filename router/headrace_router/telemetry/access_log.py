@@ -20,6 +20,7 @@ from typing import Final
 
 import msgspec
 
+from headrace_router.http1.paths import shown
 from headrace_router.telemetry.accounting import Account
 from headrace_router.telemetry.accumulators import Counter
 
@@ -55,8 +56,7 @@ class Entry:
     def __init__(self, request_id: str, method: str, target: str, peer: str | None, started: float) -> None:
         self.request_id = request_id
         self.method = method[:_MAX_METHOD]
-        # Without the query, which may hold a key.
-        self.path = target.partition("?")[0][:_MAX_PATH]
+        self.path = shown(target)[:_MAX_PATH]
         self.peer = peer
         self.started = started
         self.key: str | None = None

@@ -28,6 +28,7 @@ from opentelemetry.trace import (
 )
 
 from headrace_router.core.selection import Pick
+from headrace_router.http1.paths import shown
 from headrace_router.telemetry.accounting import CLIENT_GONE, OK, Account
 from headrace_router.telemetry.sse import Usage
 
@@ -102,7 +103,7 @@ class Traces:
             return None
         else:
             context = _remote(parent, head.all(b"tracestate"))
-        path = head.target.partition("?")[0][:_MAX_PATH]
+        path = shown(head.target)[:_MAX_PATH]
         method = head.method if head.method in _METHODS else "_OTHER"
         attributes: dict[str, str] = {"http.request.method": method, "url.path": path, "network.protocol.name": "http"}
         if peer is not None:
