@@ -18,6 +18,8 @@ from headrace_router.core.view import PolicyView
 
 # What frees engines without an event (a penalty that ends, a deadline) is looked for this often while anybody waits.
 LOOK_EVERY: Final = 0.05
+# A hundred times what a look costs for each that waits.
+LOOK_COSTS: Final = 1e-4
 
 
 class Asker(Protocol):
@@ -139,7 +141,9 @@ class Waiting:
 
     def _look_later(self) -> None:
         if self._timer is None and self.count:
-            self._timer = self._loop.call_later(self._look_every, self._look)
+            # A look costs something for each that waits: many aren't looked after as often as a few.
+            seconds = max(self._look_every, min(LOOK_EVERY, self.count * LOOK_COSTS))
+            self._timer = self._loop.call_later(seconds, self._look)
 
     def _look(self) -> None:
         self._timer = None
