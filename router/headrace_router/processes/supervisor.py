@@ -129,14 +129,16 @@ class Supervisor:
                 what = f"{words.WORKER.decode()} {other} {place.child.pid} {place.starts}"
                 words.tell(pages.control, what.encode(), theirs)
 
-    def _wait(self) -> None:
-        now = time.monotonic()
+    def _patience(self, now: float) -> float | None:
+        """Seconds until there is something to do, if nothing happens."""
         times = [place.due for place in self._places.values() if place.due is not None]
         if self._deadline is not None:
-            times.append(self._deadline)
-        seconds = max(0.0, min(times) - now) if times else None
+            times = [self._deadline]
+        return max(0.0, min(times) - now) if times else None
+
+    def _wait(self) -> None:
         waiting = [child.control for child in self._children() if not child.serving]
-        select.select([self._woken, *waiting], [], [], seconds)
+        select.select([self._woken, *waiting], [], [], self._patience(time.monotonic()))
         with contextlib.suppress(BlockingIOError):
             self._woken.recv(4096)
 

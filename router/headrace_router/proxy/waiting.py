@@ -18,7 +18,7 @@ from headrace_router.core.view import PolicyView
 
 # What frees engines without an event (a penalty that ends, a deadline) is looked for this often while anybody waits.
 LOOK_EVERY: Final = 0.05
-# A hundred times what a look costs for each that waits.
+# Some thirty times the seconds that a look costs for each that waits.
 LOOK_COSTS: Final = 1e-4
 
 

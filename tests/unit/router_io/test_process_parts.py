@@ -200,6 +200,22 @@ def test_one_that_dies_at_once_again_and_again_ends_the_router(
     assert supervisor._code != 0
 
 
+def test_it_waits_for_what_is_to_be_done_next(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert supervisor._patience(0.0) is None
+    for _ in range(2):
+        dies(supervisor, 1, -9, monkeypatch, 1.0)
+        due = supervisor._places[1].due
+        assert due is not None
+        assert supervisor._patience(due - 0.25) == 0.25
+        supervisor._start_due(due)
+    dies(supervisor, 1, -9, monkeypatch, 1.0)
+    supervisor._came.append(signal.SIGTERM)
+    supervisor._obey()
+    # What would have been started isn't waited for any more: only the end is.
+    assert supervisor._deadline is not None
+    assert supervisor._patience(supervisor._deadline - 3.0) == 3.0
+
+
 def test_a_death_after_sigterm_starts_nothing(supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch) -> None:
     supervisor._came.append(signal.SIGTERM)
     supervisor._obey()
