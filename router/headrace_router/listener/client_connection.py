@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.router")
 
+# Bytes that a client may be behind before its engine isn't read any more.
+WRITTEN_AHEAD: Final = 64 * 1024
 # Seconds that a client may take for the last bytes of an answer after which its connection closes.
 FLUSHING: Final = 60.0
 # The same for a client that is turned away because there are too many.
@@ -62,6 +64,8 @@ class ClientConnection(Reading):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self.transport = cast(asyncio.Transport, transport)
+        # TLS's own bound is eight times as high, and each slow client's answer would be read ahead as far.
+        self.transport.set_write_buffer_limits(WRITTEN_AHEAD)
         name = transport.get_extra_info("peername")
         self.peer = address_of(name)
         self.deadline = self._now() + self._listener.limits.first_request
