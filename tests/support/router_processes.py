@@ -2,15 +2,71 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from support.fake_engine import EVENT, Exchange, FakeEngine
 from support.raw_client import RawClient
-from support.router_process import Process, ready, until_async
+from support.router_process import Process, ready, router_process, until_async
+from support.router_table import EngineAt, routing_table, table_bytes
+
+
+@dataclass
+class Holding:
+    """An engine's script: holds each request until it is told to let go, and counts how many it holds."""
+
+    now: int = 0
+    most: int = 0
+    let_go: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await self.let_go.wait()
+        finally:
+            self.now -= 1
+        await exchange.answer()
+
+
+@dataclass
+class Streaming:
+    """Streams that go on until they are told to end."""
+
+    end: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def __call__(self, exchange: Exchange) -> None:
+        await exchange.start_sse()
+        await exchange.chunk(EVENT)
+        ends = {asyncio.create_task(self.end.wait()), asyncio.create_task(exchange.reader.read())}
+        _, left = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        if not self.end.is_set():
+            exchange.close()
+            return
+        await exchange.chunk(EVENT)
+        await exchange.end_chunks()
+
+
+@contextlib.asynccontextmanager
+async def started(
+    tmp_path: Path, engine: FakeEngine, *more: str, limit: int = 0, **table: Any
+) -> AsyncIterator[Process]:
+    """Two workers before one engine."""
+    path = tmp_path / "t.json"
+    path.write_bytes(table_bytes(routing_table({"a": EngineAt((engine.url,), limit=limit)}, **table)))
+    arguments = ("--table", str(path), "--processes", "2", "--drain-delay", "0", *more)
+    async with router_process(*arguments) as router:
+        await until_ready(router)
+        yield router
 
 
 async def details(router: Process) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class Candidate(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """One engine that may serve the request.
 
     order: its place in the key's slot (keyed) or in the coming turns; None for engines without a weight. share: of 1.
-    in_flight, expected: requests in flight of this process, and how many the solution wants. cost: seconds that one
+    in_flight, expected: requests in flight of this router, and how many the solution wants. cost: seconds that one
     more request costs by price; bound: most requests without prices; only one of the two is given.
     """
 
