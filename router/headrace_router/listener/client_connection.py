@@ -98,7 +98,8 @@ class ClientConnection(Reading):
         if self._exchange is not None:
             self._exchange.client_resumed()
         elif self._held:
-            self.deadline = self._now() + self._listener.limits.idle
+            limits = self._listener.limits
+            self.deadline = self._now() + (limits.idle if self._state == HEAD else limits.lingering)
             self._read_on()
 
     # The exchange's side

@@ -160,7 +160,7 @@ class Reading(asyncio.Protocol):
 
     def _read_on(self) -> None:
         """It is this connection's turn again, or its client takes its answers again."""
-        if self._held and self._state == HEAD and not self.writing_paused:
+        if self._held and self._state in (HEAD, SKIPPING) and not self.writing_paused:
             self._held = False
             self.transport.resume_reading()
             self._resume()

@@ -100,6 +100,31 @@ async def test_it_is_served_on_when_it_takes_them(tmp_path: Path) -> None:
         await client.until(b"completion_tokens")
 
 
+async def test_the_rest_of_a_body_that_nobody_wants_is_read_when_it_takes_them(tmp_path: Path) -> None:
+    async with router(tmp_path / "t", limits=Limits(lingering=60.0)) as made:
+        with deaf(made) as client:
+            loop = asyncio.get_running_loop()
+            await until(lambda: made._listener.connections)
+            connection = only(made)
+            refused = b"POST /nowhere HTTP/1.1\r\nHost: r\r\nContent-Length: 4\r\n\r\n"
+            while not connection.writing_paused:
+                served = connection.served
+                # Large ones until the kernel is full, then one whose body comes later.
+                large = not connection.transport.get_write_buffer_size()
+                await loop.sock_sendall(client, PAGE if large else refused)
+                while connection.served == served:  # noqa: ASYNC110 - a turn is what is waited for
+                    await asyncio.sleep(0)
+                if large:
+                    await asyncio.sleep(0.001)
+                elif not connection.writing_paused:
+                    await loop.sock_sendall(client, b"body")
+            await loop.sock_sendall(client, b"body" + post({"model": "m"}))
+            received = b""
+            async with asyncio.timeout(30):
+                while b"completion_tokens" not in received:
+                    received = received[-100:] + await loop.sock_recv(client, 65536)
+
+
 async def test_it_is_cut_when_it_takes_nothing_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_connection, "FLUSHING", 0.5)
     async with router(tmp_path / "t", limits=Limits(body_idle=1.0)) as made:
