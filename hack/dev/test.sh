@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# test.sh BIN: what `make test` runs after `make check`, in two streams beside each other. One is the product staged in a
-# cluster, whose tests mostly wait; the other is integration tests, an empty cluster, and then, alone on the machine as
-# people have it, every command of the documentation and the demo. Its output follows when both have ended.
-# Exit: 1 if either failed.
+# test.sh BIN: what `make test` runs after `make check`, in two streams beside each other. One is clusters, whose tests
+# mostly wait: the product staged in one, then an empty one. The other is this machine alone: integration tests, every
+# command of the documentation, the demo; its output follows when both have ended. Exit: 1 if anything failed.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bin=$1
@@ -14,20 +13,21 @@ for name in sample policies scale changes high_availability prometheus_installed
 done
 typed=("$in/test_documentation.py" "$in/test_fresh_demo.py")
 tests() { "$bin/pytest" -q --durations=10 "$@"; }
-others() {
+alone() {
   local failed=0
-  tests tests/integration $in "${staged[@]/#/--ignore=}" "${typed[@]/#/--ignore=}" || failed=1
+  tests tests/integration || failed=1
   tests "${typed[@]}" || failed=1
   return $failed
 }
 log=$(mktemp)
 trap 'kill -- "-$stream" 2>/dev/null; rm -f "$log"' EXIT
 set -m # a process group of its own, so that all of it ends with this script
-others >"$log" 2>&1 </dev/null &
+alone >"$log" 2>&1 </dev/null &
 stream=$!
 set +m
 failed=0
 tests "${staged[@]}" || failed=1
+tests $in "${staged[@]/#/--ignore=}" "${typed[@]/#/--ignore=}" || failed=1
 wait "$stream" || failed=1
 cat "$log"
 exit $failed
