@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace_router.cli.reference import metrics_table
 from headrace_router.listener.limits import Limits
+from headrace_router.processes.families import RESTARTS, UP
 from support.fake_engine import Exchange, FakeEngine, answers, streams
 from support.raw_client import RawClient, ask, get, post
 from support.router_process import in_flight, router_in_loop, until
@@ -326,7 +327,8 @@ async def test_the_metrics_page_holds_what_is_documented(tmp_path: Path) -> None
         page = (await get(router.admin_address, "/metrics")).body.decode()
     types = dict(line.split()[2:] for line in page.splitlines() if line.startswith("# TYPE "))
     rows = re.findall(r"^\| `(\w+)` \| (\w+) \| ([\w, ]*) \|", table, re.MULTILINE)
-    assert {name: kind for name, kind, _ in rows} == types
+    of_several = {part.name: part.kind for part in (UP, RESTARTS)}
+    assert {name: kind for name, kind, _ in rows} == types | of_several
     labels = {name: set(filter(None, told.split(", "))) for name, _, told in rows}
     for family in text_string_to_metric_families(page):
         name = family.name if family.name in labels else f"{family.name}_total"
