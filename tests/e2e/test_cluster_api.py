@@ -39,7 +39,7 @@ def types(bare: Cluster) -> Cluster:
     """The cluster with our types, and nothing of them yet."""
     for crd in CRDS:
         bare.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
-    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
+    bare.established()
     bare.kubectl("create", "namespace", "inference", check=False)  # where the malformed ones would stand
     return bare
 

@@ -28,7 +28,7 @@ def cluster(bare: Cluster) -> Iterator[Cluster]:
     """The bare cluster with our types; what is applied goes with its namespaces."""
     for crd in sorted((ROOT / "crds").glob("*.yaml")):
         bare.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
-    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    bare.established()
     bare.kubectl("create", "namespace", "inference", check=False)
     try:
         yield bare

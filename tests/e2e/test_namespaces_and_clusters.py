@@ -48,7 +48,7 @@ def cluster(bare: Cluster) -> Iterator[Cluster]:
         done = subprocess.run(cluster_command(bare.name, *command), capture_output=True, text=True, timeout=2400)
         assert done.returncode == 0, done.stderr
     bare.kubectl("apply", "--server-side", "--force-conflicts", *CRDS)
-    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", *CRDS)
+    bare.established()
     emptied(bare)
     yield bare
     emptied(bare)

@@ -42,7 +42,7 @@ def near(bare: Cluster) -> Iterator[Cluster]:
     """The cluster with our types; what scenarios make is removed with their namespaces."""
     for crd in CRDS:
         bare.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
-    bare.kubectl("wait", "--for=condition=Established", "--timeout=60s", *(f"--filename={crd}" for crd in CRDS))
+    bare.established()
     yield bare
     bare.kubectl("delete", "namespace", *NAMESPACES, "--ignore-not-found", "--timeout=120s")
 

@@ -98,7 +98,7 @@ def running_argocd(cluster: Cluster, folder: Path) -> Iterator[ArgoCd]:
     programs = argocd_programs()
     cluster.kubectl("create", "namespace", NAMESPACE)
     cluster.kubectl("apply", "--server-side", "--kustomize", str(programs / "crds"))
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", "crd", "--all")
+    cluster.established()
     cluster.kubectl("apply", "--filename=-", stdin=settings())
     redis, repository, metrics, controller = free_ports(4)
     commands = {

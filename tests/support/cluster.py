@@ -76,6 +76,11 @@ class Cluster:
     def kubectl(self, *arguments: str, check: bool = True, stdin: str = "") -> subprocess.CompletedProcess[str]:
         return self._run("exec", "kubectl", *arguments, check=check, stdin=stdin)
 
+    def established(self) -> None:
+        """Wait until all types that were applied are served; of one that is a moment old ``kubectl wait`` fails."""
+        waiting = ("wait", "--for=condition=Established", "--timeout=10s", "crd", "--all")
+        await_true(lambda: self.kubectl(*waiting, check=False).returncode == 0, "all types are established")
+
     def get(self, *arguments: str) -> Any:
         """What ``kubectl get`` says of it, as JSON."""
         return json.loads(self.kubectl("get", *arguments, "--output=json").stdout)

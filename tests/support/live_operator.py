@@ -63,7 +63,7 @@ def prepare(cluster: Cluster) -> None:
     """Our types, the operators' namespace, and the role that all of them have."""
     crds = [f"--filename={path}" for path in sorted((ROOT / "crds").glob("*.yaml"))]
     cluster.kubectl("apply", "--server-side", *crds)
-    cluster.kubectl("wait", "--for=condition=Established", "--timeout=60s", *crds)
+    cluster.established()
     for name in (NAMESPACE, TEAM):
         cluster.kubectl("create", "namespace", name)
     cluster.kubectl("apply", "--filename=-", stdin=role(RULES))
