@@ -52,7 +52,7 @@ def _class(entry: ClassRoutes, capacity: Mapping[str, float], part: float) -> Cl
     if whole <= 0.0 or not total:
         return entry
     wanted = [
-        WEIGHT_TOTAL * ((1.0 - part) * route.weight / total + part * share / whole)
+        WEIGHT_TOTAL * ((1.0 - part) * route.weight / total + part * (share / whole))
         for route, share in zip(entry.routes, known, strict=True)
     ]
     weights = [floor(each) for each in wanted]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace_router.core.table_check import parse_table
@@ -54,6 +54,7 @@ def test_without_a_known_capacity_weights_stay() -> None:
     assert weights(widened(table(shares={"a": 0.0, "b": 0.0}), 1.0)) == {"a": 10_000, "b": 0}
 
 
+@example([(1, 5e-324)], 0.5)
 @given(
     st.lists(st.tuples(st.integers(1, 1000), st.floats(0, 1)), min_size=1, max_size=12),
     st.floats(0.01, 1.0),
