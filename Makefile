@@ -20,7 +20,7 @@ demo-cluster: dev ## the same on a real Kubernetes of its own: the chart, router
 
 ## Test
 check: lint types layers ## what runs in under two minutes: lint, types, layers, unit, property, golden tests
-	$(BIN)/pytest -q tests/unit tests/property tests/golden
+	$(BIN)/pytest -q -n auto --dist worksteal tests/unit tests/property tests/golden
 
 test: need check ## what every change must pass: check, integration and end-to-end tests
 	hack/dev/test.sh $(BIN)
