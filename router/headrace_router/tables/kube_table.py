@@ -61,7 +61,6 @@ class ConfigMapSource:
         self._fallback = fallback
         self._news: Read | None = None
         self._seen: Read | None = None
-        self._lost = trouble is not None
         self._changed: Callable[[], None] = _nobody
         self._reflector = (
             None
@@ -87,10 +86,6 @@ class ConfigMapSource:
         if self.trouble is None or self._fallback is None:
             return Same()
         found = await self._fallback.read()
-        if self._lost:
-            self._lost = False
-            if self._seen is not None:
-                return Same()
         if not isinstance(found, Same | Missing):
             self.way = "file"
         return found
@@ -127,7 +122,8 @@ class ConfigMapSource:
         if fault is not None:
             if self.trouble is None:
                 log.warning("ConfigMap %s can't be watched, %s: %s", self.name, self._instead(), fault.reason)
-                self._lost = True
+                if self._seen is not None and self._fallback is not None:
+                    self._fallback.pass_over()
             self.trouble = fault.reason
         elif self.trouble is not None:
             log.info("ConfigMap %s is watched", self.name)

@@ -67,6 +67,11 @@ class FileSource:
         """See TableSource."""
         return await asyncio.to_thread(self._file.read)
 
+    def pass_over(self) -> None:
+        """What stands there in this moment says nothing new, only what comes after it. Reads the file at once: a turn
+        later it may have changed."""
+        self._file.read()
+
     async def follow(self, changed: Callable[[], None]) -> None:
         """See TableSource."""
 
