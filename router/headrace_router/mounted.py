@@ -7,9 +7,10 @@ write in place), and believes what two reads in a row agree on. Must never put a
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 # Seconds between two reads that are to agree, and how often they may differ: somebody writes just now.
 SETTLE: Final = 0.02
@@ -68,3 +69,43 @@ def entries(folder: Path) -> Iterator[Path]:
     if len(found) > MAX_FILES:
         raise Unusable(f"{folder} holds more than {MAX_FILES} files")
     yield from found
+
+
+class Reread(ABC, Generic[T]):
+    """What is made of files that change: the last that was of use stays. ``check`` runs in a thread, one at a time.
+
+    error: what is wrong with what stands in the files now.
+    """
+
+    def __init__(self) -> None:
+        self.error: str | None = None
+        self._raw: T | None = None
+
+    def check(self) -> bool:
+        """Read the files; blocks. Returns whether something else is in use than before.
+
+        Raises:
+            Unusable: what stands there now is no use, and this is new.
+        """
+        try:
+            raw = settled(self._read)
+            if raw == self._raw and self.error is None:
+                return False
+            changed = self._take(raw)
+        except Unusable as error:
+            self._raw = None
+            if self.error == str(error):
+                return False
+            self.error = str(error)
+            raise
+        self.error = None
+        self._raw = raw
+        return changed
+
+    @abstractmethod
+    def _read(self) -> T:
+        """What stands in the files, or raises Unusable."""
+
+    @abstractmethod
+    def _take(self, raw: T) -> bool:
+        """Use it from now on, or raise Unusable; returns whether it means something else than what was in use."""

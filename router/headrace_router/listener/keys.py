@@ -17,7 +17,7 @@ from typing import Final
 
 from headrace_router.http1.lines import CREDENTIAL
 from headrace_router.http1.request_head import RequestHead
-from headrace_router.mounted import Unusable, entries, read_file, settled
+from headrace_router.mounted import Reread, Unusable, entries, read_file
 from headrace_router.proxy.refusals import Refusal
 
 MAX_FILE: Final = 4 * 2**20
@@ -44,13 +44,12 @@ _AMBIGUOUS: Final = Refusal(
 _NO_KEYS: Final = Refusal(503, "no_keys", "this router has read no API keys yet", retry_after=5.0)
 
 
-class ClientKeys:
+class ClientKeys(Reread[dict[str, bytes]]):
     """The keys of a file, or of the files of a mounted Secret. ``check`` runs in a thread, one at a time."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self.path = path
-        self.error: str | None = None
-        self._raw: dict[str, bytes] | None = None
         self._names: dict[bytes, tuple[bytes, str]] = {}
 
     def __len__(self) -> int:
@@ -85,25 +84,8 @@ class ClientKeys:
             return _UNKNOWN
         return found[1]
 
-    def check(self) -> bool:
-        """Read the keys; blocks. Returns whether others are in use than before.
-
-        Raises:
-            Unusable: what stands there now is no use, and this is new; the last keys stay.
-        """
-        try:
-            raw = settled(self._read)
-            if raw == self._raw and self.error is None:
-                return False
-            names = self._parse(raw)
-        except Unusable as error:
-            self._raw = None
-            if self.error == str(error):
-                return False
-            self.error = str(error)
-            raise
-        self.error = None
-        self._raw = raw
+    def _take(self, raw: dict[str, bytes]) -> bool:
+        names = self._parse(raw)
         if names == self._names:
             return False
         self._names = names

@@ -16,10 +16,10 @@ import ssl
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
-from headrace_router.listener.inherited import LEFT
-from headrace_router.mounted import Unusable, read_file, settled
+from headrace_router.listener.accepting import Accepting
+from headrace_router.mounted import Reread, Unusable, read_file
 from headrace_router.upstream.trust import add_authorities, reason_of
 
 log = logging.getLogger("headrace.router")
@@ -34,9 +34,6 @@ AT_ONCE: Final = 512
 WAITING: Final = 8192
 # Seconds after which a handshake loses its place to one that waits: two round trips around the world.
 PATIENCE: Final = 1.0
-# Connections accepted in one turn of the loop, and seconds of rest when there is no file left for one.
-ACCEPTS: Final = 128
-ACCEPT_PAUSE: Final = 0.5
 
 Factory = Callable[[], asyncio.BaseProtocol]
 
@@ -153,12 +150,14 @@ class _Handshake:
             handshakes.ended(self, how)
 
 
-class TlsServer:
+class TlsServer(Accepting):
     """Accepts connections and hands those that agree on TLS to the listener's protocols.
 
     asyncio's own server keeps one context for as long as it listens; every connection here gets the newest. leave:
     whether a new one is left to other processes for a moment (inherited.py).
     """
+
+    at_once: ClassVar[int] = 128
 
     def __init__(
         self,
@@ -167,88 +166,44 @@ class TlsServer:
         sockets: Sequence[socket.socket],
         leave: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.sockets = tuple(sockets)
+        super().__init__(sockets)
         self._leave = leave
         self._tls = tls
         self._factory = factory
-        self._loop = asyncio.get_running_loop()
-        self._closed = False
-        for each in sockets:
-            each.setblocking(False)
-            self._loop.add_reader(each, self._accept, each)
 
     def close(self) -> None:
         """Stop listening; what has connected by now goes on."""
         if not self._closed:
             for each in self.sockets:
                 self._accept(each, left=True)
-            self._closed = True
-            for each in self.sockets:
-                self._loop.remove_reader(each)
-                each.close()
+        super().close()
 
-    def _accept(self, listening: socket.socket, left: bool = False) -> None:
-        for _ in range(ACCEPTS):
-            if not left and self._leave():
-                self._loop.remove_reader(listening)
-                self._loop.call_later(LEFT, self._accept_again, listening)
-                return
-            try:
-                made, _ = listening.accept()
-            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-                return
-            except OSError as error:
-                # Out of files or memory: the connection stays in the queue, and to ask again at once would spin.
-                log.warning("can't accept a connection: %s", error.strerror or error)
-                self._loop.remove_reader(listening)
-                self._loop.call_later(ACCEPT_PAUSE, self._accept_again, listening)
-                return
-            made.setblocking(False)
-            self._tls.handshakes.arrived(_Handshake(made, self._tls.newest, self._factory))
+    def _leaves(self) -> bool:
+        return self._leave()
 
-    def _accept_again(self, listening: socket.socket) -> None:
-        if not self._closed:
-            self._loop.add_reader(listening, self._accept, listening)
-            self._accept(listening, left=True)
+    def _arrived(self, made: socket.socket) -> None:
+        self._tls.handshakes.arrived(_Handshake(made, self._tls.newest, self._factory))
 
 
-class ClientTls:
+class ClientTls(Reread[tuple[bytes, ...]]):
     """Certificate, key and perhaps the authority of clients' certificates, as their files have them.
 
     ``check`` runs in a thread, one at a time, once before anything else. counted: told how handshakes end.
     """
 
     def __init__(self, cert: Path, key: Path, client_ca: Path | None, counted: Callable[[str], None]) -> None:
+        super().__init__()
         self._files = [cert, key, *([client_ca] if client_ca is not None else [])]
-        self._raw: tuple[bytes, ...] | None = None
         self._used: tuple[bytes, ...] | None = None
         self.handshakes = Handshakes(counted)
-        self.error: str | None = None
         self.context: ssl.SSLContext
 
     def newest(self) -> ssl.SSLContext:
         """What a handshake that begins now uses."""
         return self.context
 
-    def check(self) -> bool:
-        """Read the files; blocks. Returns whether another certificate is in use than before.
-
-        Raises:
-            Unusable: what stands there now is no use, and this is new; the last good pair stays.
-        """
-        try:
-            raw = settled(self._read)
-            if raw == self._raw and self.error is None:
-                return False
-            context = self._context(*raw)
-        except Unusable as error:
-            self._raw = None
-            if self.error == str(error):
-                return False
-            self.error = str(error)
-            raise
-        self.error = None
-        self._raw = raw
+    def _take(self, raw: tuple[bytes, ...]) -> bool:
+        context = self._context(*raw)
         if raw == self._used:
             return False
         self.context, self._used = context, raw

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Thread
@@ -32,8 +31,6 @@ from headrace_router.telemetry.traces import Traces
 SERVICE: Final = "headrace-router"
 # Seconds that the last spans get at the end.
 LAST_SPANS_S: Final = 2.0
-# Seconds that the exporting thread may hold the interpreter while the loop wants it; Python's own is ten times that.
-SWITCH_S: Final = 0.0005
 
 
 class Counted(SpanExporter):
@@ -125,7 +122,6 @@ def open_traces(settings: TraceSettings, spans: Family[Counter]) -> OpenTraces:
     processor = Bounded(inner, exporter, settings.queue, spans[("dropped",)])
     provider = TracerProvider(sampler=ALWAYS_ON, resource=_resource(), shutdown_on_exit=False)
     provider.add_span_processor(processor)
-    sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_S))
     # Which requests are sampled is no secret.
     chance = random.Random().random  # noqa: S311
     return OpenTraces(Traces(provider.get_tracer(SERVICE, __version__), settings.ratio, chance), processor, provider)

@@ -1,0 +1,80 @@
+"""Accepts connections from sockets that others may accept from too, some in each turn of the loop.
+
+On the path of new connections, not of requests. A connection may be left to another process for a moment, and is taken
+if it is still there then. When there is no file or memory for one it stays in the queue, and this rests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+log = logging.getLogger("headrace.router")
+
+# Seconds that a connection is left to others.
+LEFT: Final = 0.002
+# Seconds of rest when there is no file left for a connection.
+REST: Final = 0.5
+
+
+class Accepting(ABC):
+    """Accepts from ``sockets`` until closed. To be made inside a running loop.
+
+    at_once: connections accepted in one turn of the loop.
+    """
+
+    at_once: ClassVar[int]
+
+    def __init__(self, sockets: Sequence[socket.socket]) -> None:
+        self.sockets = tuple(sockets)
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        for each in sockets:
+            each.setblocking(False)
+            self._loop.add_reader(each, self._accept, each)
+
+    @abstractmethod
+    def _leaves(self) -> bool:
+        """Whether a new connection is left to others for a moment."""
+
+    @abstractmethod
+    def _arrived(self, made: socket.socket) -> None:
+        """A connection that was accepted; it doesn't block."""
+
+    def close(self) -> None:
+        """Accept no more."""
+        if not self._closed:
+            self._closed = True
+            for each in self.sockets:
+                self._loop.remove_reader(each)
+                each.close()
+
+    def _accept(self, listening: socket.socket, left: bool = False) -> None:
+        for _ in range(self.at_once):
+            if not left and self._leaves():
+                self._again(listening, LEFT)
+                return
+            try:
+                made, _ = listening.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                # Out of files or memory: the connection stays in the queue, and to ask again at once would spin.
+                log.warning("can't accept a connection: %s", error.strerror or error)
+                self._again(listening, REST)
+                return
+            made.setblocking(False)
+            self._arrived(made)
+
+    def _again(self, listening: socket.socket, seconds: float) -> None:
+        self._loop.remove_reader(listening)
+        self._loop.call_later(seconds, self._resume, listening)
+
+    def _resume(self, listening: socket.socket) -> None:
+        if not self._closed:
+            self._loop.add_reader(listening, self._accept, listening)
+            self._accept(listening, left=True)
