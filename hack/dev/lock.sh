@@ -2,13 +2,7 @@
 # Writes requirements/*.txt: versions and hashes for every platform and Python we support, no addresses.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-uv=$(command -v uv || true)
-if [ -z "$uv" ]; then
-  tools=$(mktemp -d); trap 'rm -rf "$tools"' EXIT
-  python3 -m venv "$tools/venv"
-  "$tools/venv/bin/pip" --quiet install uv
-  uv=$tools/venv/bin/uv
-fi
+. hack/dev/uv.sh
 compile() { "$uv" pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
   --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet "$@"; }
 compile --extra router --extra tracing -o requirements/router.txt

