@@ -1,7 +1,7 @@
 """Fractions to integers that keep their sum: the largest-remainder (Hamilton) method.
 
-On the routing-weight path; pure. Rounding each share by itself loses or invents traffic (120 engines at 100 // 120 get
-nothing; three 33s make 99); here the integers always sum to the total and each is within 1 of its exact share.
+For operator and routers alike; pure. Rounding each share by itself loses or invents traffic (120 engines at 100 // 120
+get nothing; three 33s make 99); here the integers always sum to the total and each is within 1 of its exact share.
 """
 
 from __future__ import annotations

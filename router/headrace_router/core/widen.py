@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from headrace_api.largest_remainder import largest_remainder
 from headrace_api.names import HEARTBEAT_STALE_SECONDS
 from headrace_api.table import WEIGHT_TOTAL, ClassRoutes, ModelRoutes, RoutingTable
 
@@ -46,19 +47,16 @@ def _model(model: ModelRoutes, capacity: Mapping[str, float], part: float) -> Mo
 
 
 def _class(entry: ClassRoutes, capacity: Mapping[str, float], part: float) -> ClassRoutes:
-    """Integers that sum to WEIGHT_TOTAL, by largest remainder; no engine has a known capacity: as it was."""
+    """Integers that sum to WEIGHT_TOTAL; no engine has a known capacity: as it was."""
     known = [capacity.get(route.engine, 0.0) for route in entry.routes]
     whole, total = sum(known), sum(route.weight for route in entry.routes)
     if whole <= 0.0 or not total:
         return entry
-    wanted = [
-        WEIGHT_TOTAL * ((1.0 - part) * route.weight / total + part * (share / whole))
+    shares = [
+        (1.0 - part) * route.weight / total + part * (share / whole)
         for route, share in zip(entry.routes, known, strict=True)
     ]
-    weights = [floor(each) for each in wanted]
-    order = sorted(range(len(wanted)), key=lambda index: (weights[index] - wanted[index], entry.routes[index].engine))
-    for index in order[: WEIGHT_TOTAL - sum(weights)]:
-        weights[index] += 1
+    weights = largest_remainder(shares, WEIGHT_TOTAL)
     routes = zip(entry.routes, weights, strict=True)
     return msgspec.structs.replace(
         entry, routes=tuple(msgspec.structs.replace(route, weight=weight) for route, weight in routes)

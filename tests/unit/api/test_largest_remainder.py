@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_operator.decision.tables.weights import largest_remainder
+from headrace_api.largest_remainder import largest_remainder
 
 
 @pytest.mark.parametrize(

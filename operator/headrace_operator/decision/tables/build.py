@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from math import ceil, isfinite
 from typing import Final, NamedTuple
 
+from headrace_api.largest_remainder import largest_remainder
 from headrace_api.policy import Frontend
 from headrace_api.table import (
     WEIGHT_TOTAL,
@@ -23,7 +24,6 @@ from headrace_api.table import (
     TableEngine,
 )
 from headrace_operator.decision.tables.parts import PolicyParts, guard, policy_parts, table_engine
-from headrace_operator.decision.tables.weights import largest_remainder
 from headrace_operator.optimizer.solution import EngineResult, RouteResult, Solution, SourceResult
 from headrace_operator.snapshot.model import EngineState, PolicyState, Snapshot, SourceDemand, SourceKey
 

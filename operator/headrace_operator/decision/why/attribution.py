@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from headrace_operator.decision.tables.weights import largest_remainder
+from headrace_api.largest_remainder import largest_remainder
 from headrace_operator.optimizer.solution import Solution
 from headrace_operator.snapshot.model import EngineState, PairNetwork, PolicyState, Snapshot, SourceDemand, SourceKey
 
