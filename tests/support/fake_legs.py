@@ -159,7 +159,7 @@ class Bench:
     """A proxy between fakes."""
 
     def __init__(self, table: RoutingTable, *, memory: int = 2**30, **more: Any) -> None:
-        self.selector = Selector(rng=lambda: 0.5)
+        self.selector = Selector(None, rng=lambda: 0.5)
         self.metrics = Metrics()
         self.ledger = Ledger(self.metrics)
         self.pool = FakePool()

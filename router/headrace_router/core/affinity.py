@@ -14,7 +14,8 @@ from typing import Final
 import msgspec
 
 from headrace_api.table import TableAffinity
-from headrace_router.core.body import BodyFacts, field
+from headrace_router.core.body import field
+from headrace_router.core.json_shapes import BodyFacts, Turn
 from headrace_router.core.json_text import elements
 
 # Of each part of the opening this many bytes from both ends are hashed, and its length: enough to tell
@@ -47,12 +48,7 @@ class AffinityRules:
         self.fields = frozenset(name for kind, name in rules if kind == "field")
 
 
-class _Turn(msgspec.Struct):
-    role: str = ""
-    content: msgspec.Raw = msgspec.Raw(b"")
-
-
-_TURN: Final = msgspec.json.Decoder(_Turn)
+_TURN: Final = msgspec.json.Decoder(Turn)
 _TEXT: Final = msgspec.json.Decoder(str | None)
 
 

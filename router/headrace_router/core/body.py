@@ -16,6 +16,7 @@ from typing import Final, cast
 import msgspec
 from msgspec import Raw
 
+from headrace_router.core.json_shapes import MISSING, BadBody, BodyFacts, Said
 from headrace_router.core.json_text import MAX_PARTS, Shape, value_spans
 
 # Far above any tool schema seen, far below what exhausts the stack of any Python.
@@ -24,40 +25,7 @@ MAX_DEPTH: Final = 128
 MAX_DIGITS: Final = 1_024
 MAX_MODEL_NAME: Final = 256
 
-_MISSING: Final = Raw(b"")
 _PREFIX: Final = "field_"
-
-
-class BodyFacts(msgspec.Struct, kw_only=True):
-    """The wanted fields; a Raw is the field's own JSON, empty when missing.
-
-    ``field`` reads one by its name, also those that a policy's affinity rules name beside these.
-    """
-
-    model: str
-    stream: bool | None = None
-    messages: Raw = _MISSING
-    prompt: Raw = _MISSING
-    input: Raw = _MISSING
-    instructions: Raw = _MISSING
-    system: Raw = _MISSING
-    tools: Raw = _MISSING
-    functions: Raw = _MISSING
-    user: Raw = _MISSING
-    prompt_cache_key: Raw = _MISSING
-    max_tokens: Raw = _MISSING
-    store: Raw = _MISSING
-    previous_response_id: Raw = _MISSING
-
-
-class BadBody(msgspec.Struct, frozen=True):
-    """Answer 400: ``message`` says what would be right, ``param`` names the field ("" for the whole body)."""
-
-    message: str
-    param: str = ""
-    code: str = "bad_request"
-
-
 _DIGITS: Final = re.compile(rb"[0-9]{3}")
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 _STRIDE: Final = MAX_DIGITS // 4
@@ -78,7 +46,7 @@ def _decoder(fields: frozenset[str]) -> msgspec.json.Decoder[BodyFacts]:
         return msgspec.json.Decoder(BodyFacts)
     # Prefixed in Python: a field may be called like a keyword or an attribute of the struct.
     names = {_PREFIX + name: name for name in extra}
-    wanted = [(name, Raw, _MISSING) for name in names]
+    wanted = [(name, Raw, MISSING) for name in names]
     shape = msgspec.defstruct("BodyFactsWithFields", wanted, bases=(BodyFacts,), kw_only=True, rename=names)
     return cast("msgspec.json.Decoder[BodyFacts]", msgspec.json.Decoder(shape))
 
@@ -117,7 +85,7 @@ def needs(facts: BodyFacts) -> frozenset[str]:
     # Parts that aren't text are objects in a list within a turn.
     list_at = turns.find(b"[", 1)
     mixed = list_at > 0 and _PARTS_BEGIN.search(turns, list_at) is not None
-    if not mixed and facts.tools is _MISSING and facts.functions is _MISSING:
+    if not mixed and facts.tools is MISSING and facts.functions is MISSING:
         return _KNOWN_NEEDS[_NO_NEEDS]
     shown: set[str] = set()
     if bytes(facts.tools) not in _NOTHING or bytes(facts.functions) not in _NOTHING:
@@ -159,9 +127,9 @@ def replace_model(data: bytes, served_name: str) -> bytes:
 
 def _plain(data: bytes, facts: BodyFacts) -> bool:
     """Whether cheap signs alone prove that none of the checks below would find anything; most bodies are such."""
-    if facts.messages is not _MISSING:
+    if facts.messages is not MISSING:
         name, value = b'"messages"', bytes(facts.messages)
-    elif facts.input is not _MISSING:
+    elif facts.input is not MISSING:
         name, value = b'"input"', bytes(facts.input)
     else:
         name, value = b'"prompt"', bytes(facts.prompt)
@@ -305,11 +273,7 @@ def _too_many(part: bytes) -> bool:
     return text[:1] != b'"' or brackets - _brackets(text) > most
 
 
-class _Said(msgspec.Struct):
-    content: Raw = _MISSING
-
-
-_SAID: Final = msgspec.json.Decoder(_Said)
+_SAID: Final = msgspec.json.Decoder(Said)
 
 
 def _brackets(text: bytes) -> int:

@@ -138,7 +138,7 @@ class Selector:
     """All of one router process's selection: the view in force, counts, health.
 
     Args:
-        view: tables to begin with; none serves no model.
+        view: tables to begin with; None serves no model.
         rng: numbers from 0 to 1, for shed draws of requests without a key.
         wall_offset: seconds to add to ``now`` for wall time; routers share the windows of shed draws.
         solve_interval: seconds between solves, what a shed request is told to wait.
@@ -147,7 +147,7 @@ class Selector:
 
     def __init__(
         self,
-        view: TableView | None = None,
+        view: TableView | None,
         *,
         rng: Callable[[], float],
         wall_offset: float = 0.0,

@@ -174,10 +174,10 @@ def parse_request_head(head: bytes) -> RequestHead | BadHead:
         return _parse(head)
     except _Refused as refused:
         return _as_bad(refused)
-    except TooLong as error:
-        return BadHead(431, "header_too_large", str(error))
-    except Malformed as error:
-        return BadHead(400, "bad_request", str(error))
+    except TooLong as long:
+        return BadHead(431, "header_too_large", str(long))
+    except Malformed as malformed:
+        return BadHead(400, "bad_request", str(malformed))
 
 
 def _parse(head: bytes) -> RequestHead:

@@ -39,9 +39,9 @@ class Listener:
         shortest = min(self.limits.head_seconds, self.limits.first_request, self.limits.body_idle, self.limits.idle)
         self._deadlines = Deadlines(self.loop, min(SWEEP, shortest / 4))
 
-    def __call__(self) -> ClientConnection:
-        """A protocol for a new connection."""
-        return ClientConnection(self)
+    def __call__(self) -> asyncio.Protocol:
+        """A protocol for a new connection: it has the methods, not the class (docs/adr/0021)."""
+        return cast(asyncio.Protocol, ClientConnection(self))
 
     @property
     def connections(self) -> AbstractSet[ClientConnection]:

@@ -7,7 +7,7 @@ connection closed, so that no second reading of its bytes reaches an engine. Mus
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -46,7 +46,7 @@ HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is 
 HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
 
 
-class Reading(asyncio.Protocol):
+class Reading(ABC):
     """The reading side of a connection; what becomes of a message is its subclass's."""
 
     __slots__ = (

@@ -12,8 +12,9 @@ from typing import Final
 from headrace_api.names import HEADER_CLIENT_RETRY
 from headrace_api.table import TablePriority
 from headrace_router.core.affinity import affinity_key
-from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
+from headrace_router.core.body import needs, read_body
 from headrace_router.core.facts import NO_NEEDS, RequestFacts
+from headrace_router.core.json_shapes import BadBody, BodyFacts
 from headrace_router.core.view import ModelView, PolicyView
 from headrace_router.http1.header_rules import garbled, in_a_loop
 from headrace_router.http1.lines import ENCODED, FORWARDED_FOR, GARBLED

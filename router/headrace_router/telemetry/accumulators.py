@@ -22,7 +22,7 @@ class Counter:
     kind: ClassVar[Kind] = "counter"
 
     def __init__(self) -> None:
-        self.value: float = 0
+        self.value = 0.0
 
     def inc(self, amount: float = 1) -> None:
         """Add; ``amount`` is never negative."""
@@ -39,7 +39,7 @@ class Gauge:
     kind: ClassVar[Kind] = "gauge"
 
     def __init__(self) -> None:
-        self.value: float = 0
+        self.value = 0.0
 
     def set(self, value: float) -> None:
         """What it stands at from now on."""
@@ -56,7 +56,7 @@ class Summary:
     kind: ClassVar[Kind] = "summary"
 
     def __init__(self) -> None:
-        self.count: float = 0
+        self.count = 0.0
         self.total = 0.0
 
     def observe(self, value: float) -> None:

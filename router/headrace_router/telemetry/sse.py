@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from headrace_router.telemetry.events import Event, Inner, StatedUsage
 from headrace_router.telemetry.signs import sign_of
 
 MAX_LINE: Final = 64 * 1024
@@ -27,65 +28,8 @@ _MAX_OPENING: Final = 1024
 _TOO_LONG: Final = bytes(MAX_LINE + 1)
 _QUOTE: Final = ord('"')
 _LINE_FEED: Final = ord("\n")
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-
-
-class _Delta(msgspec.Struct):
-    content: object = None
-    reasoning: object = None
-    reasoning_content: object = None
-    refusal: object = None
-    tool_calls: object = None
-    function_call: object = None
-    audio: object = None
-
-    def says_something(self) -> bool:
-        return bool(
-            self.content
-            or self.tool_calls
-            or self.reasoning_content
-            or self.reasoning
-            or self.refusal
-            or self.function_call
-            or self.audio
-        )
-
-
-class _Choice(msgspec.Struct):
-    delta: _Delta | None = None
-    text: str | None = None
-
-    def says_something(self) -> bool:
-        return bool(self.text) or (self.delta is not None and self.delta.says_something())
-
-
-class _Inner(msgspec.Struct):
-    usage: _Usage | None = None
-
-
-class _Event(msgspec.Struct):
-    """The few fields of any of the three APIs that count; others are skipped, not built."""
-
-    type: str | None = None
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    response: _Inner | None = None
-    message: _Inner | None = None
-
-    def says_something(self) -> bool:
-        if self.choices:
-            return any(choice.says_something() for choice in self.choices)
-        return self.type is not None and (self.type == "content_block_delta" or self.type.endswith(".delta"))
-
-
-_EVENT: Final = msgspec.json.Decoder(_Event)
-_STATED: Final = msgspec.json.Decoder(_Inner)
+_EVENT: Final = msgspec.json.Decoder(Event)
+_STATED: Final = msgspec.json.Decoder(Inner)
 
 
 class Usage:
@@ -97,7 +41,7 @@ class Usage:
         self.input_tokens: int | None = None
         self.output_tokens: int | None = None
 
-    def take(self, usage: _Usage | None) -> None:
+    def take(self, usage: StatedUsage | None) -> None:
         """Later statements correct earlier ones; what is absent, negative or absurd says nothing."""
         if usage is None:
             return
@@ -109,7 +53,7 @@ class Usage:
             self.output_tokens = stated
 
 
-def stated_usage(rest: bytes) -> _Usage | None:
+def stated_usage(rest: bytes) -> StatedUsage | None:
     """The usage of a JSON object, out of its ``rest`` from the key ``"usage"`` on.
 
     The rest is an object of its own, but for the opening brace, if and only if the key stands in the object itself and
@@ -364,7 +308,7 @@ class UnaryObserver:
         return found
 
 
-def _whole(data: bytes) -> _Usage | None:
+def _whole(data: bytes) -> StatedUsage | None:
     try:
         return _STATED.decode(data).usage
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

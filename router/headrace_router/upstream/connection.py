@@ -49,7 +49,7 @@ class Keeper(Protocol):
         """It has ended, in use or not."""
 
 
-class Connection(asyncio.Protocol):
+class Connection:
     """Carries one request after the other.
 
     Attributes:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connect import connect, origin
@@ -157,10 +157,11 @@ class Dial:
         context = pool.trust(address.tls) if to.https else None
         self._trusted = True
 
-        def make(raw: socket.socket) -> Connection:
-            return Connection(endpoint, raw, tls=to.https)
+        def make(raw: socket.socket) -> asyncio.Protocol:
+            return cast(asyncio.Protocol, Connection(endpoint, raw, tls=to.https))
 
-        return await connect(to, pool.names, make, server_name=address.server_name, context=context)
+        made = await connect(to, pool.names, make, server_name=address.server_name, context=context)
+        return cast(Connection, made)
 
     def _made(self, task: asyncio.Task[Connection]) -> None:
         error = NotSent("connecting was given up", own=True) if task.cancelled() else task.exception()

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_router.core import body
-from headrace_router.core.body import BadBody, BodyFacts, needs, read_body
+from headrace_router.core.body import needs, read_body
+from headrace_router.core.json_shapes import BadBody, BodyFacts
 from support.examples import examples
 
 KEYS = st.sampled_from(["model", "messages", "input", "prompt", "tools", "x", 'a"model"', "content"])

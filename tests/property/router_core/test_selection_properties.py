@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_api.table import WEIGHT_TOTAL, RoutingTable
-from headrace_router.core.body import BadBody, BodyFacts, read_body, replace_model
+from headrace_router.core.body import read_body, replace_model
+from headrace_router.core.json_shapes import BadBody, BodyFacts
 from headrace_router.core.slots import SLOTS, SlotOrders
 from headrace_router.core.table_check import Rejected, parse_table
 from headrace_router.core.weighted import Turns, succeed

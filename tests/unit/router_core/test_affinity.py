@@ -9,7 +9,8 @@ import pytest
 
 from headrace_api.table import TableAffinity, TableAffinityKey
 from headrace_router.core.affinity import AffinityRules, affinity_key, lower_names
-from headrace_router.core.body import BodyFacts, read_body
+from headrace_router.core.body import read_body
+from headrace_router.core.json_shapes import BodyFacts
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. " * 200}
 

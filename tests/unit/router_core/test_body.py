@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from headrace_router.core.body import MAX_DEPTH, MAX_DIGITS, BadBody, BodyFacts, field, needs, read_body, replace_model
+from headrace_router.core.body import MAX_DEPTH, MAX_DIGITS, field, needs, read_body, replace_model
+from headrace_router.core.json_shapes import BadBody, BodyFacts
 from headrace_router.core.json_text import MAX_PARTS
 
 LONG_TALK = [{"role": "user", "content": 'say "model" and \\u006dodel ' * 40}] * 3

@@ -99,7 +99,7 @@ def test_with_every_engine_unready_any_is_better_than_none() -> None:
 def test_unknown_model() -> None:
     found = refused(make_selector(make_table()).pick(RequestFacts("other"), 0.0))
     assert (found.kind, found.status, found.code) == (RefusalKind.MODEL_NOT_FOUND, 404, "model_not_found")
-    assert refused(Selector(rng=lambda: 0.0).pick(facts(), 0.0)).kind is RefusalKind.MODEL_NOT_FOUND
+    assert refused(Selector(None, rng=lambda: 0.0).pick(facts(), 0.0)).kind is RefusalKind.MODEL_NOT_FOUND
     assert "MODEL_NOT_FOUND" in repr(found)
     assert not found.queue
     assert not found.should_retry

@@ -106,7 +106,7 @@ def test_probes_are_a_few_at_a_time() -> None:
     selector = make_selector(make_table({f"e{number}": 100 for number in range(100)}))
     seen = [probe for second in range(13) for probe in selector.due_probes(float(second), limit=8)]
     assert len({probe.engine for probe in seen}) == len(seen) == 100
-    assert Selector(rng=lambda: 0.0).due_probes(0.0) == []
+    assert Selector(None, rng=lambda: 0.0).due_probes(0.0) == []
 
 
 def test_two_policies_share_an_engine_and_its_counts() -> None:

@@ -29,7 +29,7 @@ class Queue:
         self.loop = loop
         queue = TableQueue(max=2, deadline=30.0)
         table = routing_table({"a": EngineAt(("http://127.0.0.1:9",), limit=1)}, queue=queue)
-        self.selector = Selector(rng=lambda: 0.5)
+        self.selector = Selector(None, rng=lambda: 0.5)
         self.selector.install(build_view([table], self.selector.view))
         self.counts: list[int] = []
         self.waiting = Waiting(self.selector, loop.current(), self.counts.append)
