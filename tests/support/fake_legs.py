@@ -14,29 +14,32 @@ from headrace_router.core.view import build_view
 from headrace_router.http1.request_head import RequestHead, parse_request_head
 from headrace_router.http1.response_head import parse_response_head
 from headrace_router.proxy.answer import Answer
-from headrace_router.proxy.exchange import Exchange
+from headrace_router.proxy.exchange import Client, Exchange
 from headrace_router.proxy.memory import BodyMemory
 from headrace_router.proxy.proxy import Proxy
 from headrace_router.proxy.refusals import Refusal
 from headrace_router.proxy.waiting import Waiting
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.metrics import Metrics
-from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Outgoing, Sink
+from headrace_router.upstream.port import Address, Cut, Leg, Lost, NotSent, Outgoing, Sink, UpstreamPool
 
 
-class FakeLeg:
+class FakeLeg(Leg):
     """One attempt; the test says what comes. ``over``: it ended, or was aborted."""
 
     def __init__(self, address: Address, outgoing: Outgoing, sink: Sink) -> None:
         self.address = address
         self.outgoing = outgoing
         self.sink = sink
-        self.at_boundary = True
+        self.bounded = True
         self.paused = False
         self.aborted = False
         self.over = False
         self.headed = False
         self.chunked = False
+
+    def at_boundary(self) -> bool:
+        return self.bounded
 
     def abort(self) -> None:
         self.aborted = self.aborted or not self.over
@@ -57,7 +60,7 @@ class FakeLeg:
 
     def body(self, payload: bytes, *, at_boundary: bool = True) -> None:
         """Bytes of the body come."""
-        self.at_boundary = at_boundary or not self.chunked
+        self.bounded = at_boundary or not self.chunked
         self.sink.body_came(b"%x\r\n%b\r\n" % (len(payload), payload) if self.chunked else payload, payload)
 
     def end(self) -> None:
@@ -79,14 +82,14 @@ class FakeLeg:
             self.end()
 
 
-class FakePool:
+class FakePool(UpstreamPool):
     """See UpstreamPool. ``legs``: all attempts so far."""
 
     def __init__(self) -> None:
         self.legs: list[FakeLeg] = []
         self.renewed: list[str] = []
 
-    def send(self, address: Address, outgoing: Outgoing, sink: Sink, *, connect: float) -> FakeLeg:
+    def send(self, address: Address, outgoing: Outgoing, sink: Sink, connect: float) -> FakeLeg:
         leg = FakeLeg(address, outgoing, sink)
         self.legs.append(leg)
         return leg
@@ -131,7 +134,7 @@ class FakeTransport:
         return default
 
 
-class FakeClient:
+class FakeClient(Client):
     """One request's client. ``done``: how often it was told that the exchange is over."""
 
     def __init__(self, *, old: bool = False, keep_alive: bool = True) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 
 from headrace_router.http1.response_head import ResponseHead
 from headrace_router.upstream.attempt import Attempt
-from headrace_router.upstream.connection import Connection
+from headrace_router.upstream.connection import Connection, Keeper
 from headrace_router.upstream.port import Cut, Lost, NotSent, Outgoing
 
-ASKED = Outgoing("POST", "/v1/x", b"A: 1\r\n", b"{}")
+
+def outgoing_of(
+    method: str = "POST", target: str = "/v1/x", lines: bytes = b"A: 1\r\n", body: bytes = b"{}"
+) -> Outgoing:
+    """A request to an engine."""
+    return Outgoing(method, target, lines, body)
+
+
+ASKED = outgoing_of()
 
 
 class Noted:
@@ -96,13 +103,13 @@ class FakeTransport:
         self.reading = True
 
 
-@dataclass
-class FakeKeeper:
+class FakeKeeper(Keeper):
     """Notes what it gets back."""
 
-    host_line: bytes = b"engine:8000"
-    kept: list[Connection] = field(default_factory=list)
-    gone: list[Connection] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(b"engine:8000")
+        self.kept: list[Connection] = []
+        self.gone: list[Connection] = []
 
     def keep(self, connection: Connection) -> None:
         connection.used = True

@@ -30,7 +30,7 @@ _Signature = tuple[tuple[str, ...], tuple[float, ...]]
 class PolicyView:
     """One policy's table and what of it outlives a swap: its retry budget and its queue.
 
-    sheds: it sheds anything. pools: of the models that it rules.
+    sheds: it sheds anything. pools: of the models that it rules. …_limit: the table's timeouts, in seconds, 0 for none.
     """
 
     __slots__ = (
@@ -39,6 +39,9 @@ class PolicyView:
         "affinity",
         "body_fields",
         "budget",
+        "connect_limit",
+        "first_byte_limit",
+        "idle_limit",
         "key",
         "pools",
         "queue",
@@ -46,10 +49,15 @@ class PolicyView:
         "sheds",
         "states",
         "table",
+        "unary_limit",
     )
 
     def __init__(self, table: RoutingTable, previous: PolicyView | None, states: States = ALONE) -> None:
         self.table = table
+        self.connect_limit = table.timeouts.connect
+        self.first_byte_limit = table.timeouts.first_byte
+        self.idle_limit = table.timeouts.idle
+        self.unary_limit = table.timeouts.unary
         self.states = states
         self.key = f"{table.policy_namespace}/{table.policy}"
         self.revision = str(table.identity.revision)

@@ -51,7 +51,7 @@ TOO_MANY_CONNECTIONS: Final = Refusal(
 class ClientConnection(Reading):
     """See the module. Made by the Listener for each connection; it is the ``Client`` of its exchanges."""
 
-    __slots__ = ("_acknowledged", "_exchange", "peer")
+    __slots__ = ("_acknowledged", "_exchange")
 
     def __init__(self, listener: Listener) -> None:
         super().__init__(listener)

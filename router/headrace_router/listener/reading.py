@@ -7,7 +7,7 @@ connection closed, so that no second reading of its bytes reaches an engine. Mus
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +16,7 @@ from headrace_router.http1.request_head import BadHead, RequestHead, find_end, p
 from headrace_router.listener.aiohttp_side import Taking
 from headrace_router.proxy import refusals
 from headrace_router.proxy.answer import Answer
+from headrace_router.proxy.exchange import Client
 from headrace_router.proxy.intake import too_large
 from headrace_router.proxy.refusals import Refusal
 
@@ -46,7 +47,7 @@ HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is 
 HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
 
 
-class Reading(ABC):
+class Reading(Client):
     """The reading side of a connection; what becomes of a message is its subclass's."""
 
     __slots__ = (
@@ -63,8 +64,6 @@ class Reading(ABC):
         "_taken",
         "_taking",
         "_unsure",
-        "answer",
-        "began",
         "deadline",
         "served",
         "touched",
@@ -72,7 +71,6 @@ class Reading(ABC):
         "writing_paused",
     )
 
-    answer: Answer
     transport: asyncio.Transport
 
     def __init__(self, listener: Listener) -> None:

@@ -9,7 +9,9 @@ done, its place is given back, it was counted once, the client is told once. One
 from __future__ import annotations
 
 import logging
-from typing import Protocol
+from abc import ABC, abstractmethod
+
+from mypy_extensions import mypyc_attr
 
 from headrace_router.core.facts import Refusal as Refused
 from headrace_router.http1.paths import Kind
@@ -29,16 +31,20 @@ from headrace_router.telemetry.accounting import Account
 log = logging.getLogger("headrace.router")
 
 
-class Client(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Client(ABC):
     """Whoever asked: a connection of the listener, or aiohttp's side of one.
 
     began: time.monotonic() when the request's head was whole.
     """
 
+    __slots__ = ("answer", "began", "peer")
+
     answer: Answer
     peer: str | None
     began: float
 
+    @abstractmethod
     def exchange_done(self) -> None:
         """The answer is complete, failed or aborted; ``answer.complete`` and ``answer.keep_alive`` tell which."""
 
@@ -113,12 +119,13 @@ class Exchange(Trying):
         """Pick and send, or wait, or refuse. Afterwards ``over`` says whether it was answered at once."""
         means = self.means
         means.deadlines.add(self)
+        now = means.time()
         try:
-            picked = means.selector.pick(self.asked.facts, means.time())
+            picked = means.selector.pick(self.asked.facts, now)
             if isinstance(picked, Refused) and picked.queue:
                 self._wait(picked)
             else:
-                self._first(picked)
+                self._first(picked, now)
         except Exception:
             log.exception(FAILED, self.request_id)
             self._fault()
@@ -237,18 +244,20 @@ class Exchange(Trying):
         if not self._flushing and self._attempt is not None and self._attempt.leg is not None:
             self._attempt.leg.pause()
         self._taken = self.client.answer.taken()
-        self._arm("send", self.asked.policy.table.timeouts.send)
+        self._arm("send", self.asked.policy.table.timeouts.send, self.means.time())
 
     def _idle(self) -> None:
         """The limit between two reads, from now on."""
-        self._kind, self._limit = "idle", self.asked.policy.table.timeouts.idle
+        self._kind = "idle"
+        self._limit = self.asked.policy.idle_limit
         self.touched = True
 
-    def _arm(self, kind: str, seconds: float) -> None:
+    def _arm(self, kind: str, seconds: float, now: float) -> None:
         """Expire as ``kind`` in so many seconds; 0 is no limit."""
-        self._kind, self._limit = kind, seconds
+        self._kind = kind
+        self._limit = seconds
         self.touched = False
-        self.rearm(self.means.time())
+        self.rearm(now)
 
     def _refuse(self, refusal: Refusal) -> None:
         account = self.account

@@ -11,6 +11,7 @@ from typing import Final
 
 from headrace_api import names
 from headrace_router.core.selection import Pick
+from headrace_router.core.state import EndpointState
 from headrace_router.core.view import PolicyView, TableView
 from headrace_router.http1.lines import made
 from headrace_router.http1.paths import BUILT_IN, Refused, Route, resolve
@@ -53,7 +54,7 @@ class Known:
         self.headers = {policy: PolicyHeaders(policy) for policy in view.policies}
         self._single: dict[str, str | None] = {}
         self._said: dict[tuple[str, str, str, int], bytes] = {}
-        self._addresses: dict[tuple[str, str], Address] = {}
+        self._addresses: dict[EndpointState, Address] = {}
 
     def route(self, method: str, target: str) -> Route | Refused:
         """The route of a request's target."""
@@ -77,15 +78,15 @@ class Known:
 
     def address(self, pick: Pick) -> Address:
         """Where an attempt goes."""
-        key = (pick.engine, pick.url)
-        found = self._addresses.get(key)
+        endpoint = pick.endpoint
+        found = self._addresses.get(endpoint)
         if found is None:
             config = pick.config
             server_name = config.tls.server_name if config.tls is not None else None
             found = Address(pick.engine, pick.url, server_name, ca_of(config))
             if len(self._addresses) >= _MOST_KEPT:
                 self._addresses.clear()
-            self._addresses[key] = found
+            self._addresses[endpoint] = found
         return found
 
     def said(self, pick: Pick, attempts: int) -> bytes:

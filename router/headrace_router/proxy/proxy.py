@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Collection
-from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
@@ -17,7 +17,7 @@ import msgspec
 from headrace_api import names
 from headrace_router.core.selection import Selector
 from headrace_router.http1.header_rules import request_id
-from headrace_router.http1.lines import made
+from headrace_router.http1.lines import REQUEST_ID, made
 from headrace_router.http1.paths import Kind, Refused, Route
 from headrace_router.http1.request_head import RequestHead
 from headrace_router.proxy.exchange import Client, Exchange
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headrace.router")
 
+_IDS_AT_ONCE: Final = 128
 _JSON: Final = b"Content-Type: application/json\r\n"
 
 
@@ -85,7 +86,7 @@ class Proxy:
         self._access_log = access_log
         self._traces = traces
         self._looked_at = access_log is not None or traces is not None
-        self._fresh_id = _ids()
+        self._ids = Ids()
 
     @property
     def running(self) -> Collection[Exchange]:
@@ -118,7 +119,7 @@ class Proxy:
         """
         if self.draining:
             client.answer.keep_alive = False
-        identity = request_id(head.marked, self._fresh_id)
+        identity = request_id(head.marked, self._ids.fresh) if head.rules & REQUEST_ID else self._ids.fresh()
         seen = self._see(head, identity, client) if self._looked_at else None
         means = self._means
         known = means.known()
@@ -162,9 +163,9 @@ class Proxy:
         if self.draining:
             client.answer.keep_alive = False
         if head is None:
-            self._refuse(refusal, client, self._fresh_id(), None, None)
+            self._refuse(refusal, client, self._ids.fresh(), None, None)
             return
-        identity = request_id(head.marked, self._fresh_id)
+        identity = request_id(head.marked, self._ids.fresh)
         seen = self._see(head, identity, client) if self._looked_at else None
         self._refuse(refusal, client, identity, seen, self._means.known().route(head.method, head.target))
 
@@ -210,10 +211,27 @@ class Proxy:
         return Seen(self._access_log, entry, trace)
 
 
-def _ids() -> Callable[[], str]:
-    """Fresh request ids: 128 random bits. A number that counts up would tell clients what others send."""
-    bits = Random().getrandbits  # noqa: S311 - they only have to differ
-    return lambda: f"{bits(128):032x}"
+class Ids:
+    """Fresh request ids: 128 random bits each. A number that counts up would tell clients what others send.
+
+    random: so many random bytes; asked for many ids at a time.
+    """
+
+    __slots__ = ("_at", "_random", "_text")
+
+    def __init__(self, random: Callable[[int], bytes] = os.urandom) -> None:
+        self._random = random
+        self._text = ""
+        self._at = 0
+
+    def fresh(self) -> str:
+        """32 hexadecimal digits."""
+        if self._at >= len(self._text):
+            self._text = self._random(_IDS_AT_ONCE * 16).hex()
+            self._at = 0
+        at = self._at
+        self._at = at + 32
+        return self._text[at : at + 32]
 
 
 def _models(route: Route, known: Known) -> Refusal | bytes:

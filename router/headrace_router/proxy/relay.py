@@ -127,7 +127,7 @@ class Relay:
         event = cut_event(*words, anthropic=self._exchange.anthropic) if self._sse else None
         leg = self._attempt.leg
         try:
-            self._answer.fail(event, at_boundary=leg is not None and leg.at_boundary)
+            self._answer.fail(event, at_boundary=leg is not None and leg.at_boundary())
         except ConnectionError:
             self._answer.abort()
         self._close(outcome)

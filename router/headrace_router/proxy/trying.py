@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace.router")
 
 FAILED: Final = "request %s failed"
-# Past the named tuple's own constructor, which is a function in Python.
-_outgoing: Final = tuple.__new__
 _WANT: Final = (RefusalKind.SHED, RefusalKind.FULL)
 
 
@@ -91,7 +89,7 @@ class Trying:
         """A bug of ours: whatever the state, the request ends and nothing stays held."""
 
     @abstractmethod
-    def _arm(self, kind: str, seconds: float) -> None:
+    def _arm(self, kind: str, seconds: float, now: float) -> None:
         """Expire as ``kind`` in so many seconds; 0 is no limit."""
 
     @abstractmethod
@@ -112,11 +110,12 @@ class Trying:
     def given(self, picked: Pick | facts.Refusal) -> None:
         """See Asker."""
         self._place = None
+        now = self.means.time()
         try:
             if self._failed is None:
-                self._first(picked)
+                self._first(picked, now)
             else:
-                self._again(picked, self._failed)
+                self._again(picked, self._failed, now)
         except Exception:
             log.exception(FAILED, self.request_id)
             self._fault()
@@ -161,10 +160,10 @@ class Trying:
             log.exception(FAILED, self.request_id)
             self._fault()
 
-    def _first(self, picked: Pick | facts.Refusal) -> None:
+    def _first(self, picked: Pick | facts.Refusal, now: float) -> None:
         if isinstance(picked, Pick):
-            self.asked.policy.budget.deposit(self.means.time())
-            self._send(picked)
+            self.asked.policy.budget.deposit(now)
+            self._send(picked, now)
             return
         if picked.kind in _WANT:
             self.account.shed(picked.code)
@@ -178,30 +177,29 @@ class Trying:
         if place is None:
             self.given(full)
 
-    def _send(self, pick: Pick) -> None:
-        means, account = self.means, self.account
+    def _send(self, pick: Pick, now: float) -> None:
+        means, asked = self.means, self.asked
+        policy = asked.policy
         attempt = self._attempt = Attempt(self, pick)
-        account.sending(pick)
+        self.account.sending(pick)
         self._failed = None
-        timeouts = self.asked.policy.table.timeouts
         # First body byte of a stream, or the whole of a unary answer.
-        if self.asked.facts.stream:
-            if timeouts.first_byte:
-                self._arm("first_byte", timeouts.first_byte)
-        elif timeouts.unary:
-            self._unary_until = means.time() + timeouts.unary
-            self._arm("unary", timeouts.unary)
+        if asked.facts.stream:
+            if policy.first_byte_limit:
+                self._arm("first_byte", policy.first_byte_limit, now)
+        elif policy.unary_limit:
+            self._unary_until = now + policy.unary_limit
+            self._arm("unary", policy.unary_limit, now)
         try:
             lines = self._lines_to(pick)
         except NotSent as error:
             self._ended(attempt, attempts.failed(attempt, error))
             return
-        asked = self.asked
         body = asked.body
-        if pick.served_name is not None and asked.named:
-            body = replace_model(body, pick.served_name)
-        outgoing = _outgoing(Outgoing, (self.head.method, asked.route.target, lines, body))
-        attempt.leg = means.pool.send(means.known().address(pick), outgoing, attempt, connect=timeouts.connect)
+        if asked.named and (served_name := pick.served_name) is not None:
+            body = replace_model(body, served_name)
+        outgoing = Outgoing(self.head.method, asked.route.target, lines, body)
+        attempt.leg = means.pool.send(means.known().address(pick), outgoing, attempt, policy.connect_limit)
 
     def _lines_to(self, pick: Pick) -> bytes:
         """Header lines of this attempt.
@@ -256,13 +254,13 @@ class Trying:
             # What no engine can have accepted waits for a full one as it would have at first.
             self._wait(picked)
         else:
-            self._again(picked, failed)
+            self._again(picked, failed, now)
 
-    def _again(self, picked: Pick | facts.Refusal, failed: Failed) -> None:
+    def _again(self, picked: Pick | facts.Refusal, failed: Failed, now: float) -> None:
         account = self.account
         if isinstance(picked, Pick):
             account.again("repick" if self._verdict is Retry.REPICK else "retry")
-            self._send(picked)
+            self._send(picked, now)
             return
         account.again("none_left")
         if picked.queue and failed.repick:

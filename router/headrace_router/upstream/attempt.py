@@ -5,26 +5,34 @@ On the request path. It lets go when the attempt ends, because the connection ma
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+
+from mypy_extensions import mypyc_attr
 
 from headrace_router.http1.chunked import ChunkedReader
-from headrace_router.upstream.port import Cut, Lost, NotSent, Sink
+from headrace_router.upstream.port import Cut, Leg, Lost, NotSent, Sink
 
 
-class Held(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Held(ABC):
     """What an attempt hangs on: a connection that is being made, or one."""
 
+    __slots__ = ()
+
+    @abstractmethod
     def give_up(self) -> None:
         """Nobody waits for it any more."""
 
+    @abstractmethod
     def pause(self) -> None:
         """See Leg."""
 
+    @abstractmethod
     def resume(self) -> None:
         """See Leg."""
 
 
-class Attempt:
+class Attempt(Leg):
     """See port.Leg. Ends once: by ``abort``, or as the sink is told."""
 
     __slots__ = ("chunks", "held", "sink")
@@ -34,7 +42,6 @@ class Attempt:
         self.held: Held | None = None
         self.chunks: ChunkedReader | None = None
 
-    @property
     def at_boundary(self) -> bool:
         """See port.Leg."""
         return self.chunks is None or self.chunks.at_boundary

@@ -11,12 +11,15 @@ import asyncio
 import contextlib
 import select
 import socket
-from typing import Final, Protocol, cast
+from abc import ABC, abstractmethod
+from typing import Final, cast
+
+from mypy_extensions import mypyc_attr
 
 from headrace_router.http1.chunked import BrokenChunks, ChunkedReader
 from headrace_router.http1.request_head import MAX_HEAD, find_end
 from headrace_router.http1.response_head import BrokenHead, ResponseHead, parse_response_head
-from headrace_router.upstream.attempt import Attempt
+from headrace_router.upstream.attempt import Attempt, Held
 from headrace_router.upstream.port import Cut, Lost, Outgoing, Sink
 
 # Bodies up to this leave with their head; larger ones follow in pieces, as fast as the engine takes them.
@@ -27,6 +30,11 @@ MAX_INTERIM: Final = 16
 # Reads of what a failing connection still holds.
 _LAST_READS: Final = 64
 _READ: Final = 64 * 1024
+# Request lines of an endpoint that are kept: as many as a policy has paths, not what a client makes up.
+_MAX_STARTS: Final = 32
+_MAX_START: Final = 512
+_LENGTH_IS: Final = b"Content-Length: "
+_HEAD_ENDS: Final = b"\r\n\r\n"
 _UNREAD: Final = select.POLLIN | getattr(select, "POLLRDHUP", 0)
 
 # What the next bytes are.
@@ -37,19 +45,37 @@ _CHUNKED: Final = 3
 _TO_END: Final = 4
 
 
-class Keeper(Protocol):
-    """Who takes a connection back."""
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Keeper(ABC):
+    """Who takes a connection back. starts: request line and Host by (method, target), of requests seen before."""
 
-    host_line: bytes
+    __slots__ = ("host_line", "starts")
 
+    def __init__(self, host_line: bytes) -> None:
+        self.host_line = host_line
+        self.starts: dict[tuple[str, str], bytes] = {}
+
+    def start(self, method: str, target: str) -> bytes:
+        """Request line and Host, as they go out."""
+        found = self.starts.get((method, target))
+        if found is None:
+            found = b"%b %b HTTP/1.1\r\nHost: %b\r\n" % (method.encode("ascii"), target.encode("ascii"), self.host_line)
+            if len(found) <= _MAX_START:
+                if len(self.starts) >= _MAX_STARTS:
+                    self.starts.clear()
+                self.starts[method, target] = found
+        return found
+
+    @abstractmethod
     def keep(self, connection: Connection) -> None:
         """It is free for another request."""
 
+    @abstractmethod
     def lost(self, connection: Connection) -> None:
         """It has ended, in use or not."""
 
 
-class Connection:
+class Connection(Held):
     """Carries one request after the other.
 
     Attributes:
@@ -115,24 +141,17 @@ class Connection:
         """Write a request; what comes of it goes to the attempt's sink, never from within this call."""
         transport = self._transport
         assert transport is not None
-        method, target, lines, body = outgoing
+        body = outgoing.body
         self._attempt = attempt
         attempt.held = self
         self._next = _HEAD
         self._interim = 0
-        self._bodiless = method == "HEAD"
-        whole = len(body) <= AT_ONCE
-        transport.write(
-            b"%b %b HTTP/1.1\r\nHost: %b\r\n%bContent-Length: %d\r\n\r\n%b"
-            % (
-                method.encode("ascii"),
-                target.encode("ascii"),
-                self._keeper.host_line,
-                lines,
-                len(body),
-                body if whole else body[:AT_ONCE],
-            )
-        )
+        self._bodiless = outgoing.method == "HEAD"
+        size = len(body)
+        whole = size <= AT_ONCE
+        start = self._keeper.start(outgoing.method, outgoing.target)
+        first = body if whole else body[:AT_ONCE]
+        transport.write(b"".join([start, outgoing.lines, _LENGTH_IS, str(size).encode(), _HEAD_ENDS, first]))
         if not whole:
             self._rest = memoryview(body)[AT_ONCE:]
             self._write_on()

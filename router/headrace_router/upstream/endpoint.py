@@ -9,9 +9,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
-from headrace_router.upstream.attempt import Attempt
+from headrace_router.upstream.attempt import Attempt, Held
 from headrace_router.upstream.connect import connect, origin
-from headrace_router.upstream.connection import Connection
+from headrace_router.upstream.connection import Connection, Keeper
 from headrace_router.upstream.port import Address, NotSent, Outgoing
 
 if TYPE_CHECKING:
@@ -24,17 +24,18 @@ KEEP_ALIVE: Final = 4.0
 MAX_IDLE: Final = 512
 
 
-class Endpoint:
+class Endpoint(Keeper):
     """See the module. ``open``: connections, those that are being made included. ``ageing``: the pool looks after the
-    age of ``idle``. ``retired``: nothing is kept any more."""
+    age of ``idle``. ``retired``: nothing is kept any more. ``known``: the pool would find it by its address."""
 
-    __slots__ = ("_now", "address", "ageing", "host_line", "idle", "open", "origin", "pool", "retired")
+    __slots__ = ("_now", "address", "ageing", "idle", "known", "open", "origin", "pool", "retired")
 
     def __init__(self, pool: Pool, address: Address) -> None:
         self.pool = pool
         self.address = address
         self.origin = origin(address.url)
-        self.host_line = self.origin.host_line
+        super().__init__(self.origin.host_line)
+        self.known = False
         self.idle: list[Connection] = []
         self.open = 0
         self.ageing = False
@@ -101,7 +102,7 @@ class Endpoint:
         self.idle.clear()
 
 
-class Dial:
+class Dial(Held):
     """A connection that is being made for an attempt. ``limit``: seconds; ``deadline``: by the loop's clock, 0 none."""
 
     __slots__ = ("_attempt", "_began", "_endpoint", "_outgoing", "_pool", "_task", "_trusted", "deadline", "limit")

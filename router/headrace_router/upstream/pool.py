@@ -21,7 +21,7 @@ from headrace_router.upstream.connect import Names
 from headrace_router.upstream.connection import Connection
 from headrace_router.upstream.credentials import Reference
 from headrace_router.upstream.endpoint import Dial, Endpoint
-from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Outgoing, Sink
+from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Outgoing, Sink, UpstreamPool
 from headrace_router.upstream.resolve import Resolver
 from headrace_router.upstream.trust import system_trust
 
@@ -36,7 +36,7 @@ _LAST_WORDS: Final = 1.0
 Trust = Callable[[Reference | None], ssl.SSLContext]
 
 
-class Pool:
+class Pool(UpstreamPool):
     """See UpstreamPool. To be made inside a running loop.
 
     trust: what an address's ``tls`` stands for; without it the system's authorities.
@@ -60,13 +60,13 @@ class Pool:
         self._closed = False
         self._gone = asyncio.Event()
 
-    def send(self, address: Address, outgoing: Outgoing, sink: Sink, *, connect: float) -> Attempt:
+    def send(self, address: Address, outgoing: Outgoing, sink: Sink, connect: float) -> Attempt:
         """See UpstreamPool."""
         attempt = Attempt(sink)
-        endpoint = self._endpoints.get(address)
-        if endpoint is None:
-            endpoint = self._add(address)
-        elif endpoint.idle and (connection := endpoint.take(self.loop.time())) is not None:
+        endpoint = address.found
+        if endpoint is None or not endpoint.known or endpoint.pool is not self:
+            endpoint = address.found = self._endpoints.get(address) or self._add(address)
+        if endpoint.idle and (connection := endpoint.take(self.loop.time())) is not None:
             connection.carry(attempt, outgoing)
             return attempt
         self.dials.add(Dial(self, endpoint, attempt, outgoing, connect))
@@ -84,6 +84,7 @@ class Pool:
         certificates are to be believed."""
         for endpoint in self._of_engine.pop(engine, ()):
             del self._endpoints[endpoint.address]
+            endpoint.known = False
             endpoint.retired = True
             endpoint.close_idle()
 
@@ -95,7 +96,7 @@ class Pool:
     async def fetch(self, address: Address, target: str, timeout: float) -> int:  # noqa: ASYNC109
         """See UpstreamPool."""
         fetched = _Fetched(self.loop.create_future())
-        fetched.attempt = self.send(address, Outgoing("GET", target, b"", b""), fetched, connect=0.0)
+        fetched.attempt = self.send(address, Outgoing("GET", target, b"", b""), fetched, 0.0)
         try:
             async with asyncio.timeout(timeout):
                 return await fetched.status
@@ -142,6 +143,7 @@ class Pool:
         """Nothing of an endpoint is left."""
         if self._endpoints.get(endpoint.address) is endpoint:
             del self._endpoints[endpoint.address]
+            endpoint.known = False
             others = self._of_engine[endpoint.address.engine]
             others.discard(endpoint)
             if not others:
@@ -153,6 +155,7 @@ class Pool:
             endpoint.retired = True
         else:
             self._endpoints[address] = endpoint
+            endpoint.known = True
             self._of_engine.setdefault(address.engine, set()).add(endpoint)
         return endpoint
 

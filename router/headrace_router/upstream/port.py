@@ -7,12 +7,16 @@ or a retry that the budget must allow (Lost).
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from mypy_extensions import mypyc_attr
 
 if TYPE_CHECKING:
     from headrace_router.http1.response_head import ResponseHead
     from headrace_router.upstream.credentials import Reference
+    from headrace_router.upstream.endpoint import Endpoint
 
 
 class NotSent(Exception):
@@ -42,29 +46,51 @@ class Cut(Exception):
     """The answer's body ended before its framing said so, or its framing is broken."""
 
 
-class Address(NamedTuple):
-    """Where an attempt goes. Connections belong to the engine, not to the address: an address may change hands.
+class Address:
+    """Where an attempt goes, a value. Connections are the engine's, not the address's: an address may change hands.
 
     ``server_name``: what an https engine's certificate must say, if not the URL's host. ``tls``: what its signer is
-    known by, None is the system's authorities.
+    known by, None is the system's authorities. ``found``: where the pool found it last; the pool's alone.
     """
 
-    engine: str
-    url: str
-    server_name: str | None = None
-    tls: Reference | None = None
+    __slots__ = ("_hash", "engine", "found", "server_name", "tls", "url")
+
+    def __init__(self, engine: str, url: str, server_name: str | None = None, tls: Reference | None = None) -> None:
+        self.engine = engine
+        self.url = url
+        self.server_name = server_name
+        self.tls = tls
+        self.found: Endpoint | None = None
+        self._hash = hash((engine, url, server_name, tls))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Address) and (self.engine, self.url, self.server_name, self.tls) == (
+            other.engine,
+            other.url,
+            other.server_name,
+            other.tls,
+        )
+
+    def __repr__(self) -> str:
+        return f"Address({self.engine!r}, {self.url!r}, {self.server_name!r}, {self.tls!r})"
 
 
-class Outgoing(NamedTuple):
+class Outgoing:
     """What an attempt sends, byte for byte; Host, Content-Length and Connection are the upstream's.
 
     ``target`` as it came, ``lines`` whole header lines joined, each with its CRLF.
     """
 
-    method: str
-    target: str
-    lines: bytes
-    body: bytes
+    __slots__ = ("body", "lines", "method", "target")
+
+    def __init__(self, method: str, target: str, lines: bytes, body: bytes) -> None:
+        self.method = method
+        self.target = target
+        self.lines = lines
+        self.body = body
 
 
 class Sink(Protocol):
@@ -87,37 +113,48 @@ class Sink(Protocol):
         """NotSent or Lost before a head, Cut behind it."""
 
 
-class Leg(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Leg(ABC):
     """One attempt's hold on its connection."""
 
-    @property
+    __slots__ = ()
+
+    @abstractmethod
     def at_boundary(self) -> bool:
         """Whether the body so far ends where a chunk may be added: between chunks, or it isn't chunked. Also when it
         was cut."""
 
+    @abstractmethod
     def abort(self) -> None:
         """Close the engine's connection now, so that it stops its work; harmless when the attempt has ended."""
 
+    @abstractmethod
     def pause(self) -> None:
         """Read no more; what was read already may still come."""
 
+    @abstractmethod
     def resume(self) -> None:
         """Read on. Calls nothing back itself."""
 
 
-class UpstreamPool(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class UpstreamPool(ABC):
     """Sends requests to engines and keeps their connections."""
 
-    def send(self, address: Address, outgoing: Outgoing, sink: Sink, *, connect: float) -> Leg:
+    @abstractmethod
+    def send(self, address: Address, outgoing: Outgoing, sink: Sink, connect: float) -> Leg:
         """Send, over a kept connection or a new one. ``connect``: seconds for a new one's name, connect and TLS
         together; 0 is no limit."""
 
+    @abstractmethod
     def renew(self, engine: str) -> None:
         """Use none of the engine's idle connections any more: one of them was found closed."""
 
+    @abstractmethod
     def retain(self, engines: Collection[str]) -> None:
         """Forget the connections of all other engines: idle ones now, busy ones when their answers end."""
 
+    @abstractmethod
     async def fetch(self, address: Address, target: str, timeout: float) -> int:  # noqa: ASYNC109
         """The status of a GET, once its body has ended.
 
@@ -125,5 +162,6 @@ class UpstreamPool(Protocol):
             NotSent, Lost, Cut: see there. TimeoutError: after ``timeout`` seconds.
         """
 
+    @abstractmethod
     async def close(self) -> None:
         """Close everything; attempts that still run fail."""

@@ -9,7 +9,7 @@ import pytest
 
 from headrace_router.upstream.port import Cut, Lost
 from support.router_process import until
-from support.upstream_parts import ASKED, Noted
+from support.upstream_parts import ASKED, Noted, outgoing_of
 from support.upstream_pool import SocketEngine, Wire, answering, pooled, reset, tried
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -110,7 +110,7 @@ async def test_a_large_body_arrives_whole_at_an_engine_that_reads_slowly() -> No
 
     async with SocketEngine(slow) as engine, SocketEngine(answering(OK), engine="ns/b") as other, pooled() as used:
         sink = Noted()
-        used.send(engine.address, ASKED._replace(body=body), sink, connect=20.0)
+        used.send(engine.address, outgoing_of(body=body), sink, connect=20.0)
         await until(lambda: size)
         (connection,) = used.connections
         assert connection._transport is not None
@@ -139,7 +139,7 @@ async def test_an_early_answer_to_a_large_body_is_delivered(how: str) -> None:
 
     async with SocketEngine(early) as engine, pooled() as used:
         for number in range(1, 11):
-            sink = await tried(used, engine.address, ASKED._replace(body=bytes(BIG // 10)))
+            sink = await tried(used, engine.address, outgoing_of(body=bytes(BIG // 10)))
             assert (sink.outcome, sink.payload) == ("ended", b"big")
             assert sink.head is not None
             assert sink.head.status == 413
@@ -152,7 +152,7 @@ async def test_an_engine_that_leaves_in_mid_body_is_lost() -> None:
         await asyncio.get_running_loop().sock_recv(wire.socket, 100_000)
 
     async with SocketEngine(leaves) as engine, pooled() as used:
-        lost = (await tried(used, engine.address, ASKED._replace(body=bytes(BIG)))).outcome
+        lost = (await tried(used, engine.address, outgoing_of(body=bytes(BIG)))).outcome
         assert isinstance(lost, Lost)
         assert not lost.reused
 
@@ -174,7 +174,7 @@ async def test_an_abort_closes_the_engines_connection_and_says_nothing(when: str
 
     async with SocketEngine(waits) as engine, pooled() as used:
         sink = Noted()
-        outgoing = ASKED._replace(body=bytes(BIG)) if when == "writing" else ASKED
+        outgoing = outgoing_of(body=bytes(BIG)) if when == "writing" else ASKED
         leg = used.send(engine.address, outgoing, sink, connect=20.0)
         if when == "connecting":
             leg.abort()

@@ -14,7 +14,7 @@ from headrace_router.upstream import endpoint, pool
 from headrace_router.upstream.pool import Pool
 from headrace_router.upstream.port import Address, Lost, Outgoing
 from support.router_process import until
-from support.upstream_parts import ASKED, Noted
+from support.upstream_parts import ASKED, Noted, outgoing_of
 from support.upstream_pool import SocketEngine, Wire, answering, pooled, reset, sockets, tried
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -165,7 +165,7 @@ async def test_engines_that_leave_the_table_take_their_connections_along() -> No
 
     async with SocketEngine(held) as a, SocketEngine(held, engine="ns/b") as b, pooled() as used:
         slow = Noted()
-        used.send(b.address, ASKED._replace(target="/slow"), slow, connect=20.0)
+        used.send(b.address, outgoing_of(target="/slow"), slow, connect=20.0)
         await tried(used, b.address)
         await tried(used, a.address)
         await until(lambda: (a.open, b.open) == (1, 2))

@@ -15,7 +15,7 @@ from headrace_router.http1.response_head import ResponseHead
 from headrace_router.upstream import pool
 from headrace_router.upstream.port import Address, Cut, NotSent
 from support.router_process import until
-from support.upstream_parts import ASKED, Noted
+from support.upstream_parts import ASKED, Noted, outgoing_of
 from support.upstream_pool import SocketEngine, Wire, pooled, sockets, tried
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
@@ -229,7 +229,7 @@ async def test_a_large_body_goes_through_tls_piece_by_piece(authority: trustme.C
     context = trusting(authority)
     async with TlsEngine(authority, "localhost") as engine, pooled(None, lambda _: context) as used:
         for _ in range(2):
-            sink = await tried(used, engine.at("localhost"), ASKED._replace(body=bytes(8 * 2**20)))
+            sink = await tried(used, engine.at("localhost"), outgoing_of(body=bytes(8 * 2**20)))
             assert (sink.outcome, engine.received) == ("ended", 8 * 2**20)
         assert engine.connections == 1
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace_router.upstream import connection
 from headrace_router.upstream.port import Cut, Lost, Outgoing
-from support.upstream_parts import ASKED, Asked, Noted
+from support.upstream_parts import Asked, Noted, outgoing_of
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKS = b"5;a=b\r\nhello\r\n1\r\n!\r\n"
@@ -43,7 +43,7 @@ FINAL_HEADS = {
 
 
 def asked(name: str, *, used: bool = False) -> Asked:
-    return Asked(ASKED._replace(method=ANSWERS[name][4]), used=used)
+    return Asked(outgoing_of(method=ANSWERS[name][4]), used=used)
 
 
 def is_whole(name: str, under_test: Asked) -> None:
@@ -65,12 +65,12 @@ def test_a_request_is_one_write_in_the_order_of_its_parts() -> None:
 def test_a_large_body_follows_as_fast_as_it_is_taken() -> None:
     """SCA-02 (https://github.com/BerriAI/litellm/issues/12669): 50 MiB must not be copied into a buffer at once."""
     body = bytes(range(256)) * 4096 * 3
-    under_test = Asked(ASKED._replace(body=body[: connection.AT_ONCE]))
+    under_test = Asked(outgoing_of(body=body[: connection.AT_ONCE]))
     assert len(under_test.transport.written) == 1
-    under_test = Asked(ASKED._replace(body=b""))
+    under_test = Asked(outgoing_of(body=b""))
     under_test.feed(ANSWERS["empty"][0])
     under_test.connection.pause_writing()
-    under_test.ask(ASKED._replace(body=body))
+    under_test.ask(outgoing_of(body=body))
     assert len(under_test.transport.written) == 2, "the head and a first piece, no more"
     under_test.connection.resume_writing()
     assert b"".join(under_test.transport.written[1:]).partition(b"\r\n\r\n")[2] == body
@@ -133,7 +133,7 @@ def test_without_framing_the_end_is_the_end_and_a_reset_is_none() -> None:
             under_test.end(how)
             assert (under_test.sink.kind, under_test.sink.payload) == (outcome, b"hello")
             assert under_test.keeper.kept == []
-            assert under_test.attempt.at_boundary
+            assert under_test.attempt.at_boundary()
 
 
 def test_bytes_behind_an_answer_end_the_connection_not_the_answer() -> None:
@@ -214,7 +214,7 @@ def test_broken_chunks_are_a_cut_behind_what_was_good(broken: bytes) -> None:
         under_test.feed(data[:at], data[at:])
         assert (under_test.sink.kind, under_test.sink.payload) == ("Cut", good)
         assert under_test.transport.closed == "aborted"
-        assert under_test.attempt.at_boundary == (not broken.startswith(b"5\r"))
+        assert under_test.attempt.at_boundary() == (not broken.startswith(b"5\r"))
 
 
 def test_where_a_chunk_may_be_added_is_known_behind_a_cut() -> None:
@@ -227,7 +227,7 @@ def test_where_a_chunk_may_be_added_is_known_behind_a_cut() -> None:
         assert isinstance(under_test.sink.outcome, Cut)
         # Read by its framing alone: what was passed on ends with a chunk's CRLF.
         whole = under_test.sink.raw in (b"", b"5\r\nhello\r\n", b"5\r\nhello\r\n1\r\n!\r\n")
-        assert under_test.attempt.at_boundary == whole, CHUNKS[:at]
+        assert under_test.attempt.at_boundary() == whole, CHUNKS[:at]
 
 
 def test_an_answer_before_the_body_is_written_is_the_answer() -> None:
@@ -236,7 +236,7 @@ def test_an_answer_before_the_body_is_written_is_the_answer() -> None:
     under_test = asked("length")
     under_test.feed(ANSWERS["length"][0])
     under_test.connection.pause_writing()
-    under_test.ask(ASKED._replace(body=b"x" * 2**20))
+    under_test.ask(outgoing_of(body=b"x" * 2**20))
     under_test.feed(refusal)
     assert (under_test.sink.outcome, under_test.sink.payload) == ("ended", b"big")
     assert under_test.transport.closed == "aborted"
