@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ Figures = dict[str, float]
 CONNECTIONS = 64
 ANSWER_BYTES = 1030  # of engine.c's unary answer; a test holds the two together
 STREAMS = 2000
+NEIGHBOURS = 2
 DIRECT = "direct"  # the peer that is no proxy: engines asked without one
 
 
@@ -105,10 +107,21 @@ def affinity(target: Target) -> Figures:
     return unary(2048, "field" if target.name == "ours-field" else "header")(target)
 
 
-def saturated(target: Target) -> Figures:
+def windowed(target: Target) -> Figures:
     """256 streams with at most four events of each under way between engine and client, one a write."""
     window = {"window": 4, "counts": target.bench.counts}
     return _chunks(target, target.load("stream", connections=256, chunks=20_000, **window))
+
+
+def saturated(target: Target) -> Figures:
+    """The same while others take two thirds of the proxy's core, so that the proxy is what the streams wait for."""
+    bench = target.bench
+    idle_hands = [sys.executable, "-c", "while True: pass"]
+    busy = [bench.children.start(f"neighbour-{n}", idle_hands, bench.proxy_cores) for n in range(NEIGHBOURS)]
+    try:
+        return windowed(target)
+    finally:
+        bench.children.end(*busy)
 
 
 def bulk(target: Target) -> Figures:
@@ -245,6 +258,7 @@ MEASUREMENTS = (
     Measurement("unary2k", "unary, 2 KiB", (*GENERAL, *LLM, "litellm"), unary(2048)),
     Measurement("unary16k", "unary, 16 KiB", (*GENERAL, "sglang", "vllm"), unary(16384)),
     Measurement("sse-saturated", "SSE, saturated", (*GENERAL, "sglang", "vllm"), saturated),
+    Measurement("sse-windowed", "SSE, as fast as the load can (not judged)", (*GENERAL, "sglang", "vllm"), windowed),
     Measurement("sse-paced", "SSE, paced", (*GENERAL, "sglang", "vllm"), paced),
     Measurement("sse-bulk", "SSE, sockets always full (not judged)", (*GENERAL, "sglang", "vllm"), bulk),
     Measurement("ttft", "time to first token, 40 at once", (DIRECT, *GENERAL, "sglang", "vllm"), burst),
