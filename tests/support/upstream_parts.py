@@ -7,7 +7,7 @@ import asyncio
 from headrace_router.http1.response_head import ResponseHead
 from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connection import Connection, Keeper
-from headrace_router.upstream.port import Cut, Lost, NotSent, Outgoing
+from headrace_router.upstream.port import Cut, Lost, NotSent, Outgoing, Sink
 
 
 def outgoing_of(
@@ -20,7 +20,7 @@ def outgoing_of(
 ASKED = outgoing_of()
 
 
-class Noted:
+class Noted(Sink):
     """A sink. ``outcome``: "ended", or the error; never twice."""
 
     def __init__(self) -> None:

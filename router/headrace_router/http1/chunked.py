@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from mypy_extensions import i64
+
 from headrace_router.http1.lines import FROM_ENGINES, Malformed
 
 # Bytes of one size line; of all trailers; of all extensions beyond one byte for each of payload.
@@ -20,6 +22,11 @@ MAX_EXTENSIONS: Final = 16 * 1024
 _DIGITS: Final = 8
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,8})([ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)?")
 _HEXADECIMAL: Final = b"0123456789abcdefABCDEF"
+_NO_DIGIT: Final = 16
+# By byte: what it says as a hexadecimal digit.
+_VALUES: Final = bytes(int(chr(byte), 16) if byte in _HEXADECIMAL else _NO_DIGIT for byte in range(256))
+_CR: Final = 13
+_LF: Final = 10
 # What a size line may be so far.
 _SIZE_BEGUN: Final = re.compile(rb"[0-9A-Fa-f]{1,8}(?:[ \t]*|[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*)\r?")
 # Above this a view is cheaper than a copy that is joined into another.
@@ -73,6 +80,33 @@ class ChunkedReader:
         """Whether what was given out as raw ends at a chunk's end."""
         return not self._left
 
+    def whole(self, data: bytes) -> int:
+        """Where the payload begins if a read is one whole chunk without extension: it may go on as it is.
+
+        0 if it is anything else, or stands in the middle of something: that is for ``feed``.
+        """
+        if self._left or self._held or self._trailers >= 0:
+            return 0
+        size: i64 = 0
+        at: i64 = 0
+        length: i64 = len(data)
+        while at < _DIGITS and at < length:
+            value: i64 = _VALUES[data[at]]
+            if value == _NO_DIGIT:
+                break
+            size = size * 16 + value
+            at += 1
+        if (
+            size
+            and at + size + 4 == length
+            and data[at] == _CR
+            and data[at + 1] == _LF
+            and data[length - 2] == _CR
+            and data[length - 1] == _LF
+        ):
+            return at + 2
+        return 0
+
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Take in a read.
 
@@ -88,16 +122,14 @@ class ChunkedReader:
             if len(data) <= left - 2:
                 self._left = left - len(data)
                 return data, data
-        elif not self._held and self._trailers < 0:
-            end = data.find(b"\r\n", 1, _DIGITS + 2)
-            if end > 0:
-                size = _size_of(data[:end])
-                if size > 0 and end + size + 4 == len(data) and data.endswith(b"\r\n"):
-                    return data, data[end + 2 : -2]
+        else:
+            at = self.whole(data)
+            if at:
+                return data, data[at:-2]
         return self._feed(data)
 
     def _feed(self, data: bytes) -> tuple[bytes, bytes]:
-        taken = _Taken(self._held + data)
+        taken = _Taken(self._held + data if self._held else data)
         self._held = b""
         try:
             while taken.at < taken.size and not self.ended:

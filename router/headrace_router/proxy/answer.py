@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import socket
 import struct
-from functools import lru_cache
 from typing import Any, Final, Protocol
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
@@ -145,6 +144,20 @@ class Answer:
             self._head = b""
         transport.write(data)
 
+    def put_chunk(self, raw: bytes, at: int) -> None:
+        """The same for one whole chunk of the engine's, its payload from ``at`` on.
+
+        Raises:
+            ConnectionResetError: the connection is closing already.
+        """
+        if self._framing != _THEIR_CHUNKS or self._head:
+            self.put(raw, raw[at:-2])
+            return
+        transport = self.transport
+        if transport.is_closing():
+            raise ConnectionResetError("the client has left")
+        transport.write(raw)
+
     def end(self) -> None:
         """The body is complete. Short of its length it is not: then the connection is aborted.
 
@@ -218,6 +231,7 @@ def _chunk(payload: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(payload), payload)
 
 
-@lru_cache(maxsize=256)
 def _status_line(status: int, reason: bytes) -> bytes:
+    if status == 200 and reason == b"OK":
+        return b"HTTP/1.1 200 OK\r\n"
     return b"HTTP/1.1 %d %b\r\n" % (status, reason.translate(None, _CONTROL))

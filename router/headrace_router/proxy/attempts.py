@@ -18,7 +18,7 @@ from headrace_router.core.selection import Pick
 from headrace_router.http1.response_head import ResponseHead
 from headrace_router.proxy.refusals import Refusal
 from headrace_router.telemetry import accounting
-from headrace_router.upstream.port import Cut, Leg, Lost, NotSent
+from headrace_router.upstream.port import Cut, Leg, Lost, NotSent, Sink
 
 if TYPE_CHECKING:
     from headrace_router.proxy.relay import Relay
@@ -39,8 +39,8 @@ class Failed(NamedTuple):
     refusal: Refusal
 
 
-class Attempt:
-    """Takes one answer in (see Sink).
+class Attempt(Sink):
+    """Takes one answer in.
 
     relay: passes it on, once anything may be. kept: it is held until something better arrives; ``parts`` are the body
     pieces that came meanwhile, ``ended`` and ``error`` how it ended.
@@ -74,6 +74,14 @@ class Attempt:
             self.parts = (*self.parts, (raw, payload))
         else:
             self.exchange.answer_came(self, raw, payload)
+
+    def chunk_came(self, raw: bytes, at: int) -> None:
+        """See Sink."""
+        relay = self.relay
+        if relay is not None:
+            relay.pass_chunk(raw, at)
+        else:
+            self.body_came(raw, raw[at:-2])
 
     def body_ended(self) -> None:
         """See Sink."""

@@ -25,6 +25,7 @@ log = logging.getLogger("headrace.router")
 Observer = StreamObserver | UnaryObserver | None
 
 _NOT_COUNTED: Final = "an answer could not be counted"
+_NOT_RELAYED: Final = "relaying an answer failed"
 _CUT: Final = ("engine_cut", "the engine's answer broke off; it is incomplete")
 _OWN_FAULT: Final = ("internal_error", "the router failed; the answer is incomplete")
 _EXPIRED: Final = {
@@ -37,7 +38,7 @@ _EXPIRED: Final = {
 class Relay:
     """One answer on its way. Each of its ends tells the exchange, once."""
 
-    __slots__ = ("_answer", "_attempt", "_exchange", "_observer", "_over", "_sse", "_started", "_status")
+    __slots__ = ("_answer", "_attempt", "_events", "_exchange", "_observer", "_over", "_sse", "_started", "_status")
 
     def __init__(self, exchange: Exchange, attempt: Attempt) -> None:
         head = attempt.head
@@ -52,9 +53,10 @@ class Relay:
         # Whether the first token was seen, where there is one to see.
         self._started = True
         self._observer: Observer = None
+        self._events: StreamObserver | None = None
         if head.status < 400:
             if sse:
-                self._observer = StreamObserver()
+                self._observer = self._events = StreamObserver()
                 self._started = False
             elif rules & JSON and not rules & ENCODED:
                 self._observer = UnaryObserver()
@@ -73,7 +75,25 @@ class Relay:
         except ConnectionError:
             self.client_gone()
         except Exception:
-            log.exception("relaying an answer failed")
+            log.exception(_NOT_RELAYED)
+            self._own_fault()
+        self._exchange.touched = True
+
+    def pass_chunk(self, raw: bytes, at: int) -> None:
+        """One whole chunk came; see Sink."""
+        observer = self._events
+        if observer is None:
+            self.pass_on(raw, raw[at:-2])
+            return
+        try:
+            self._answer.put_chunk(raw, at)
+            if not observer.usual(raw, at) and observer.feed(raw[at:-2]) and not self._started:
+                self._started = True
+                self._exchange.account.first_token(self._attempt.pick)
+        except ConnectionError:
+            self.client_gone()
+        except Exception:
+            log.exception(_NOT_RELAYED)
             self._own_fault()
         self._exchange.touched = True
 
@@ -89,8 +109,8 @@ class Relay:
             return
         try:
             if status < 400:
-                if type(self._observer) is StreamObserver:
-                    self._observer.end()
+                if self._events is not None:
+                    self._events.end()
                 self._exchange.account.answered(self._attempt.pick, self._observer)
         except Exception:
             # The client has its answer; a second end would be garbage behind the first.

@@ -8,27 +8,27 @@ usage, else by learned ratios. Must not count a latency for what touched no engi
 from __future__ import annotations
 
 from time import monotonic
-from typing import Protocol
+from typing import Final, Protocol
 
 from headrace_api.names import prompt_class_labels
 from headrace_router.core.selection import Pick
 from headrace_router.core.view import ModelView, TableView
-from headrace_router.telemetry.books import STREAM, TBOT, TTFT, UNARY, Book, DemandEntry, demand_labels
+from headrace_router.telemetry.books import Book, DemandEntry, EngineEntry, demand_labels
 from headrace_router.telemetry.metrics import Metrics
-from headrace_router.telemetry.sse import StreamObserver, UnaryObserver, Usage
+from headrace_router.telemetry.sse import NO_USAGE, StreamObserver, UnaryObserver, Usage
 from headrace_router.telemetry.tokens import Learned
 
 # Outcomes of an attempt, as headrace_requests_total states them.
-OK = "ok"
-CLIENT_ERROR = "client_error"
-ENGINE_ERROR = "engine_error"
-FULL = "full"
-UNREACHED = "unreached"
-CUT = "cut"
-TIMEOUT = "timeout"
-CLIENT_GONE = "client_gone"
-SHUTDOWN = "shutdown"
-ROUTER_ERROR = "router_error"
+OK: Final = "ok"
+CLIENT_ERROR: Final = "client_error"
+ENGINE_ERROR: Final = "engine_error"
+FULL: Final = "full"
+UNREACHED: Final = "unreached"
+CUT: Final = "cut"
+TIMEOUT: Final = "timeout"
+CLIENT_GONE: Final = "client_gone"
+SHUTDOWN: Final = "shutdown"
+ROUTER_ERROR: Final = "router_error"
 
 
 def of_status(status: int) -> str:
@@ -41,7 +41,6 @@ def of_status(status: int) -> str:
 
 
 Observer = StreamObserver | UnaryObserver | None
-_NOTHING = Usage()
 
 
 class AttemptSpans(Protocol):
@@ -116,7 +115,9 @@ class Account:
         "_book",
         "_demand",
         "_ended",
+        "_engine",
         "_first",
+        "_pick",
         "_sent",
         "attempts",
         "body_bytes",
@@ -150,8 +151,11 @@ class Account:
         self.trace: AttemptSpans | None = None
         self._sent = self._first = 0.0
         self._ended = False
+        # The attempt that runs, and where its engine is counted.
+        self._pick: Pick | None = None
+        self._engine: EngineEntry | None = None
         tokens = body_bytes / model.bytes_per_token
-        self._demand: DemandEntry = book.demand[priority][model.prompt_class(tokens)]
+        self._demand: DemandEntry = book.demand.of(priority)[model.prompt_class(tokens)]
         if client_retry:
             self._demand.client_retries.value += 1
         else:
@@ -176,41 +180,45 @@ class Account:
     def sending(self, pick: Pick) -> None:
         """An attempt starts."""
         self.attempts += 1
-        self.engine = pick.state.id
+        engine = pick.state.id
+        self.engine = engine
+        self._pick = pick
+        self._engine = self._book.engines.of(engine)
         self._sent = monotonic()
-        self._book.picks[pick.reason].value += 1
+        self._book.picks.of(pick.reason).value += 1
         if self.trace is not None:
             self.trace.sending(self, pick)
 
     def attempted(self, pick: Pick, outcome: str, status: int = 0) -> None:
         """An attempt ended as ``outcome``; status: the engine's, 0 without one."""
         self.outcome = outcome
-        self._book.engines[pick.state.id].outcomes[outcome].value += 1
+        self._engine_of(pick).outcomes.of(outcome).value += 1
         if self.trace is not None:
             self.trace.attempted(outcome, status)
 
     def first_token(self, pick: Pick) -> None:
         """The first event with content was passed on."""
         self._first = now = monotonic()
-        self._demand.latencies[TTFT].observe(now - self.started)
-        self._book.engines[pick.state.id].ttft.observe(now - self._sent)
+        self._demand.ttft.observe(now - self.started)
+        self._engine_of(pick).ttft.observe(now - self._sent)
 
     def answered(self, pick: Pick, observer: Observer) -> None:
         """A good answer ended completely."""
         now = monotonic()
         demand, book = self._demand, self._book
-        engine = book.engines[pick.state.id]
+        engine = self._engine_of(pick)
         engine.duration.observe(now - self._sent)
         learned = demand.learned
         events = 0
-        usage = _NOTHING
+        usage = NO_USAGE
         if isinstance(observer, StreamObserver):
-            usage, events = observer.usage, observer.content_events
-            demand.latencies[STREAM].observe(now - self.started)
+            usage = observer.usage
+            events = observer.content_events
+            demand.stream.observe(now - self.started)
         else:
             if observer is not None:
                 usage = observer.usage()
-            demand.latencies[UNARY].observe(now - self.started)
+            demand.unary.observe(now - self.started)
         inputs, outputs = usage.input_tokens, usage.output_tokens
         learned.answered(self.body_bytes, events, input_tokens=inputs, output_tokens=outputs)
         if inputs:
@@ -219,7 +227,7 @@ class Account:
         counted = _output(usage, events, learned)
         if self._first and counted is not None and counted > 1:
             spent = now - self._first
-            demand.latencies[TBOT].observe(spent / (counted - 1))
+            demand.tbot.observe(spent / (counted - 1))
             engine.tbot.count += counted - 1
             engine.tbot.total += spent
         self._count(inputs, counted)
@@ -238,6 +246,13 @@ class Account:
         if not self._ended:
             self._count(None, self._demand.learned.unanswered(), answered=False)
 
+    def _engine_of(self, pick: Pick) -> EngineEntry:
+        """Where the attempts at its engine are counted; a kept answer's is not the last that was sent."""
+        engine = self._engine
+        if pick is self._pick and engine is not None:
+            return engine
+        return self._book.engines.of(pick.state.id)
+
     def _count(self, input_tokens: float | None, output_tokens: float | None, *, answered: bool = True) -> None:
         """Tokens of the request, once: to the demand it was, and to the engine that answered it."""
         if self._ended:
@@ -248,8 +263,8 @@ class Account:
         demand = self._demand
         if input_tokens is None:
             input_tokens = demand.learned.input_of(self.body_bytes, self._book.view.bytes_per_token)
-        if answered and self.engine is not None:
-            engine = self._book.engines[self.engine]
+        engine = self._engine
+        if answered and engine is not None:
             engine.input_tokens.value += input_tokens
             engine.output_tokens.value += output_tokens
         if not self.client_retry:
@@ -269,5 +284,5 @@ def _output(usage: Usage, events: int, learned: Learned) -> float | None:
 
 def _usage(observer: Observer) -> Usage:
     if observer is None:
-        return _NOTHING
+        return NO_USAGE
     return observer.usage if isinstance(observer, StreamObserver) else observer.usage()

@@ -7,8 +7,9 @@ all else that is counted; the loop is one thread, so that a plain attribute does
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import ClassVar, Literal
+
+from mypy_extensions import i64
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 # What a child holds, in an order of its kind's own: see each ``read``.
@@ -81,7 +82,17 @@ class Histogram:
 
     def observe(self, value: float) -> None:
         """One more; a value on a bound belongs below it."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+        # bisect_left, which costs a compiled caller more than the search.
+        bounds = self.bounds
+        low: i64 = 0
+        high: i64 = len(bounds)
+        while low < high:
+            middle = (low + high) >> 1
+            if bounds[middle] < value:
+                low = middle + 1
+            else:
+                high = middle
+        self.counts[low] += 1
         self.total += value
 
     def read(self) -> Numbers:

@@ -7,42 +7,72 @@ outlives it. Entries are made when they are first needed, by values of the table
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from headrace_router.core.view import ModelView, PolicyView
-from headrace_router.telemetry.accumulators import Counter, Histogram
-from headrace_router.telemetry.metrics import Demand, Metrics
+from headrace_router.telemetry.accumulators import Counter, Histogram, Summary
+from headrace_router.telemetry.metrics import Demand, Family, Metrics
 from headrace_router.telemetry.tokens import Learned
 
 _T = TypeVar("_T")
-# Values of the label mode; also names of the histograms beside ttft and tbot.
-STREAM = "stream"
-UNARY = "unary"
-TTFT = "ttft"
-TBOT = "tbot"
+# Values of the label mode.
+STREAM: Final = "stream"
+UNARY: Final = "unary"
 
 
-class ByName(dict[str, _T], Generic[_T]):
+class ByName(Generic[_T]):
     """Entries that ``make`` makes when they are first asked for."""
 
-    __slots__ = ("_make",)
+    __slots__ = ("_found", "_make")
 
     def __init__(self, make: Callable[[str], _T]) -> None:
-        super().__init__()
+        self._found: dict[str, _T] = {}
         self._make = make
 
-    def __missing__(self, name: str) -> _T:
-        found = self[name] = self._make(name)
+    def of(self, name: str) -> _T:
+        """The entry of that name."""
+        found = self._found.get(name)
+        if found is None:
+            found = self._found[name] = self._make(name)
         return found
+
+
+class Latency:
+    """A histogram that isn't on the page before something was measured for it."""
+
+    __slots__ = ("_family", "_found", "_labels")
+
+    def __init__(self, family: Family[Histogram], labels: tuple[str, ...]) -> None:
+        self._family = family
+        self._labels = labels
+        self._found: Histogram | None = None
+
+    def observe(self, value: float) -> None:
+        """One more."""
+        found = self._found
+        if found is None:
+            found = self._found = self._family[self._labels]
+        found.observe(value)
 
 
 class DemandEntry:
     """Children of one model, priority and prompt class, and the ratios learned there.
 
-    latencies: histograms by TTFT, TBOT and mode; those that nothing was measured for aren't on the page.
+    stream, unary: whole durations, by mode.
     """
 
-    __slots__ = ("client_retries", "ended", "input_tokens", "latencies", "learned", "offered", "output_tokens")
+    __slots__ = (
+        "client_retries",
+        "ended",
+        "input_tokens",
+        "learned",
+        "offered",
+        "output_tokens",
+        "stream",
+        "tbot",
+        "ttft",
+        "unary",
+    )
 
     def __init__(self, metrics: Metrics, labels: Demand, learned: Learned) -> None:
         self.learned = learned
@@ -51,15 +81,10 @@ class DemandEntry:
         self.input_tokens: Counter = metrics.input_tokens[labels]
         self.output_tokens: Counter = metrics.output_tokens[labels]
         self.ended: Counter = metrics.ended[labels]
-        self.latencies: ByName[Histogram] = ByName(lambda what: _latency(metrics, labels, what))
-
-
-def _latency(metrics: Metrics, labels: Demand, what: str) -> Histogram:
-    if what == TTFT:
-        return metrics.ttft[labels]
-    if what == TBOT:
-        return metrics.tbot[labels]
-    return metrics.duration[(*labels, what)]
+        self.ttft = Latency(metrics.ttft, labels)
+        self.tbot = Latency(metrics.tbot, labels)
+        self.stream = Latency(metrics.duration, (*labels, STREAM))
+        self.unary = Latency(metrics.duration, (*labels, UNARY))
 
 
 class EngineEntry:
@@ -70,11 +95,11 @@ class EngineEntry:
     def __init__(self, metrics: Metrics, model: tuple[str, ...], engine: str) -> None:
         own = (engine,)
         self.outcomes: ByName[Counter] = ByName(lambda outcome: metrics.requests[(*model, engine, outcome)])
-        self.duration = metrics.engine_duration[own]
-        self.ttft = metrics.engine_ttft[own]
-        self.tbot = metrics.engine_tbot[own]
-        self.input_tokens = metrics.engine_input_tokens[own]
-        self.output_tokens = metrics.engine_output_tokens[own]
+        self.duration: Summary = metrics.engine_duration[own]
+        self.ttft: Summary = metrics.engine_ttft[own]
+        self.tbot: Summary = metrics.engine_tbot[own]
+        self.input_tokens: Counter = metrics.engine_input_tokens[own]
+        self.output_tokens: Counter = metrics.engine_output_tokens[own]
 
 
 class Book:
@@ -100,8 +125,8 @@ class Book:
         self.metrics = metrics
         self.labels = labels
         self.prompt_tokens: Histogram = metrics.prompt_tokens[labels]
-        self.usage_bytes = metrics.usage_bytes[labels]
-        self.usage_tokens = metrics.usage_tokens[labels]
+        self.usage_bytes: Counter = metrics.usage_bytes[labels]
+        self.usage_tokens: Counter = metrics.usage_tokens[labels]
         self.engines: ByName[EngineEntry] = ByName(lambda engine: EngineEntry(metrics, labels, engine))
         self.picks: ByName[Counter] = ByName(lambda reason: metrics.picks[(*labels[:3], reason)])
         self.demand: ByName[list[DemandEntry]] = ByName(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from mypy_extensions import i64
 
 from headrace_router.telemetry.events import Event, Inner, StatedUsage
 from headrace_router.telemetry.signs import sign_of
@@ -25,9 +26,12 @@ _MOST_TOKENS: Final = 10**8
 _USAGE: Final = b'"usage"'
 # A longer way to the content is not worth remembering.
 _MAX_OPENING: Final = 1024
+# Content up to this is looked at byte by byte, which is cheaper than to search it.
+_SHORT: Final = 64
 _TOO_LONG: Final = bytes(MAX_LINE + 1)
 _QUOTE: Final = ord('"')
 _LINE_FEED: Final = ord("\n")
+_SPACE: Final = ord(" ")
 _EVENT: Final = msgspec.json.Decoder(Event)
 _STATED: Final = msgspec.json.Decoder(Inner)
 
@@ -53,6 +57,9 @@ class Usage:
             self.output_tokens = stated
 
 
+NO_USAGE: Final = Usage()
+
+
 def stated_usage(rest: bytes) -> StatedUsage | None:
     """The usage of a JSON object, out of its ``rest`` from the key ``"usage"`` on.
 
@@ -73,6 +80,7 @@ class StreamObserver:
         "_after_cr",
         "_data",
         "_dropping",
+        "_ending",
         "_fresh",
         "_mid",
         "_opening",
@@ -91,6 +99,8 @@ class StreamObserver:
         self._sign: bytes | None = None
         # The bytes of an event from its start to its sign's end; most events of a stream begin like the one before.
         self._opening = b""
+        # What followed the content of the last that said no usage, to its end and that of its chunk.
+        self._ending = b""
         self._tail = b""
         self._data: list[bytes] = []
         self._size = 0  # of the data, its lines joined
@@ -121,6 +131,35 @@ class StreamObserver:
         self._tail = b""
         self._dispatch()
 
+    def usual(self, raw: bytes, at: int) -> bool:
+        """Count one whole chunk in its framing, payload from ``at`` on, if it is one event like the last but for its
+        content. False: it is to be fed; nothing was taken of it.
+
+        The same opening and ending as those of an event that ``_usual`` has found to be one, and between them neither
+        the end of a line nor usage: it would find the same again.
+        """
+        opening = self._opening
+        ending = self._ending
+        if not self._fresh or not ending or not raw.endswith(ending):
+            return False
+        content: i64 = at + len(opening)
+        end: i64 = len(raw) - len(ending)
+        if content >= end or end - content > _SHORT or raw[at:content] != opening or raw[content] == _QUOTE:
+            return False
+        quotes = False
+        byte: i64
+        while content < end:
+            byte = raw[content]
+            if byte < _SPACE:
+                return False
+            if byte == _QUOTE:
+                quotes = True
+            content += 1
+        if quotes and raw.find(_USAGE, at + len(opening)) >= 0:
+            return False
+        self.content_events += 1
+        return True
+
     def _usual(self, chunk: bytes) -> bool:
         """Count the usual chunk: one event that begins like the last, has content, and ends with its data line."""
         if not chunk.startswith(self._opening):
@@ -133,13 +172,15 @@ class StreamObserver:
             whole = chunk[end + 1 :] == b"\r\n" and chunk.find(b"\r", at) == end - 1
         else:
             whole = False
-        if (
-            not whole
-            or chunk[at] == _QUOTE
-            or ((usage := chunk.find(_USAGE, at)) >= 0 and not self._took_usage(chunk[usage:]))
-        ):
+        if not whole or chunk[at] == _QUOTE:
+            return False
+        usage = chunk.find(_USAGE, at)
+        if usage >= 0 and not self._took_usage(chunk[usage:]):
             return False
         self.content_events += 1
+        quote = chunk.find(b'"', at)
+        if quote > 0 and size - quote <= _MAX_OPENING and (usage < 0 or _says_none(chunk[usage:])):
+            self._ending = chunk[quote:] + b"\r\n"
         return True
 
     def _pieces(self, chunk: bytes, sign: bytes) -> None:
@@ -176,7 +217,7 @@ class StreamObserver:
                     return
             else:
                 at = chunk.find(sign, line, end)
-                opening = chunk[start : at + len(sign)]
+                opening = chunk[start : at + len(sign)] if at >= 0 else b""
                 if at >= 0 and _USAGE not in opening and self._has(at + len(sign), chunk, end):
                     self._opening = opening if len(opening) <= _MAX_OPENING else b""
                 else:
@@ -198,7 +239,7 @@ class StreamObserver:
 
     def _took_usage(self, rest: bytes) -> bool:
         """Whether the usage that an event's ``rest`` begins with could be taken without decoding what is before it."""
-        if rest[7:12] == b":null" and rest.find(_USAGE, 12) < 0:
+        if _says_none(rest):
             return True
         try:
             self.usage.take(stated_usage(rest))
@@ -276,39 +317,54 @@ class StreamObserver:
         self.started = True
 
 
+def _says_none(rest: bytes) -> bool:
+    """Whether the usage that begins an event's ``rest`` is null, and the only one."""
+    return rest[7:12] == b":null" and rest.find(_USAGE, 12) < 0
+
+
 class UnaryObserver:
     """Collects a unary answer up to a bound and reads its usage at the end; beyond the bound, out of its last bytes."""
 
-    __slots__ = ("_parts", "_size")
+    __slots__ = ("_data", "_more", "_size")
 
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._data = b""
+        self._more: list[bytes] | None = None  # what came behind it
         self._size = 0
 
     def feed(self, chunk: bytes) -> bool:
         """Read one chunk; a unary answer has no first token to see."""
+        if not self._size:
+            self._data = chunk
+        elif self._more is None:
+            self._more = [chunk]
+        else:
+            self._more.append(chunk)
         self._size += len(chunk)
-        self._parts.append(chunk)
         if self._size > MAX_UNARY:
-            self._parts = [b"".join(self._parts)[-_TAIL:]]
+            self._data = self._whole()[-_TAIL:]
+            self._more = None
         return False
 
     def usage(self) -> Usage:
-        """What the whole answer's usage says."""
-        found = Usage()
-        data = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+        """What the whole answer's usage says; not to be changed."""
+        data = self._whole()
         at = data.rfind(_USAGE)
         if at < 0:
-            return found
+            return NO_USAGE
+        found = Usage()
         try:
             found.take(stated_usage(data[at:]))
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             if self._size <= MAX_UNARY:
-                found.take(_whole(data))
+                found.take(_usage_of(data))
         return found
 
+    def _whole(self) -> bytes:
+        return self._data if self._more is None else b"".join([self._data, *self._more])
 
-def _whole(data: bytes) -> StatedUsage | None:
+
+def _usage_of(data: bytes) -> StatedUsage | None:
     try:
         return _STATED.decode(data).usage
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -16,21 +16,24 @@ DEFAULT_BYTES_PER_TOKEN: Final = 4.0
 
 
 class Mean:
-    """An exponentially weighted mean that starts as the plain mean of its first samples; None while empty."""
+    """An exponentially weighted mean that starts as the plain mean of its first samples.
 
-    __slots__ = ("_count", "value")
+    count: of the samples so far; none: ``value`` says nothing.
+    """
+
+    __slots__ = ("count", "value")
 
     def __init__(self) -> None:
-        self.value: float | None = None
-        self._count = 0
+        self.value = 0.0
+        self.count = 0.0
 
     def add(self, sample: float) -> None:
         """Take one sample."""
-        self._count += 1
-        if self.value is None:
-            self.value = sample
-        else:
-            self.value += max(GAIN, 1 / self._count) * (sample - self.value)
+        self.count += 1.0
+        weight = 1.0 / self.count
+        if weight < GAIN:
+            weight = GAIN
+        self.value += weight * (sample - self.value)
 
 
 class Learned:
@@ -56,14 +59,17 @@ class Learned:
 
     def input_of(self, body_bytes: int, table_ratio: float) -> float:
         """Input tokens of a body; ``table_ratio`` (bytes per token) holds until something was learned."""
-        ratio = self._bytes_per_token.value or table_ratio or DEFAULT_BYTES_PER_TOKEN
+        ratio = self._bytes_per_token.value  # 0.0 while nothing was learned
+        if not ratio:
+            ratio = table_ratio or DEFAULT_BYTES_PER_TOKEN
         return body_bytes / ratio
 
     def output_of(self, events: int) -> float:
         """Output tokens of so many events with content."""
-        ratio = self._tokens_per_event.value
-        return events * (1.0 if ratio is None else ratio)
+        ratio = self._tokens_per_event
+        return events * (ratio.value if ratio.count else 1.0)
 
     def unanswered(self) -> float | None:
         """Output tokens to count for a request that got no answer; None while no answer has come."""
-        return self._output.value
+        output = self._output
+        return output.value if output.count else None

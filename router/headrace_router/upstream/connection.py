@@ -319,6 +319,10 @@ class Connection(Held):
     def _read_chunks(self, attempt: Attempt, sink: Sink, data: bytes) -> None:
         chunks = attempt.chunks
         assert chunks is not None
+        at = chunks.whole(data)
+        if at:
+            sink.chunk_came(data, at)
+            return
         broken = None
         try:
             raw, payload = chunks.feed(data)

@@ -191,7 +191,7 @@ class Pool(UpstreamPool):
             self._sweep_later()
 
 
-class _Fetched:
+class _Fetched(Sink):
     """Sink of a GET of which only the status counts."""
 
     __slots__ = ("_seen", "_size", "attempt", "status")

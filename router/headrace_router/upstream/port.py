@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mypy_extensions import mypyc_attr
 
@@ -93,22 +93,33 @@ class Outgoing:
         self.body = body
 
 
-class Sink(Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Sink(ABC):
     """Takes one attempt's answer in. Never called inside ``send`` or ``abort``, nor after ``abort``.
 
     After any number of these exactly one of body_ended and attempt_failed comes, last of all.
     """
 
+    __slots__ = ()
+
+    @abstractmethod
     def head_came(self, head: ResponseHead) -> None:
         """The final head; interim ones (1xx) are swallowed."""
 
+    @abstractmethod
     def body_came(self, raw: bytes, payload: bytes) -> None:
         """Bytes of the body. ``raw``: if the head says chunked, framing that may be passed on as it is, without the
         last chunk; otherwise the payload itself."""
 
+    def chunk_came(self, raw: bytes, at: int) -> None:
+        """The same, where a read is one whole chunk, with its payload from ``at`` on and the CRLF behind it."""
+        self.body_came(raw, raw[at:-2])
+
+    @abstractmethod
     def body_ended(self) -> None:
         """The body is complete. The connection is already back with the others, or closed."""
 
+    @abstractmethod
     def attempt_failed(self, error: NotSent | Lost | Cut) -> None:
         """NotSent or Lost before a head, Cut behind it."""
 

@@ -271,6 +271,7 @@ class Decoder:
 CHAT = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
 CRLF = CHAT.replace(b"\n", b"\r\n")
 STATED = CHAT.replace(b"]}\n", b'],"usage":{"prompt_tokens":3,"completion_tokens":2}}\n')
+NONE = CHAT.replace(b"]}\n", b'],"usage":null}\n')
 TWICE = CHAT.replace(b"]}\n", b'],"usage":null,"usage":{"prompt_tokens":3,"completion_tokens":2}}\n')
 
 
@@ -280,6 +281,9 @@ TWICE = CHAT.replace(b"]}\n", b'],"usage":null,"usage":{"prompt_tokens":3,"compl
 @example([CHAT, CHAT.replace(b'"a"', b'""'), CHAT])
 @example([CHAT + b'data: {"choices":[{"index":0,"delta":{"content":"'])
 @example([CHAT, STATED, STATED])
+@example([CHAT] * 3 + [STATED, CHAT])
+@example([CHAT] * 3 + [CHAT.replace(b'"a"', b'"' + b"a" * 65 + b'"'), CHAT])
+@example([NONE] * 4 + [NONE.replace(b'"a"', b'"\\"usage\\""'), NONE, STATED, NONE])
 @example([CHAT, CHAT, STATED])
 @example([CHAT, CHAT, TWICE])
 @example([CHAT, b"x", CHAT])
@@ -295,15 +299,51 @@ TWICE = CHAT.replace(b"]}\n", b'],"usage":null,"usage":{"prompt_tokens":3,"compl
 def test_counts_by_sign_are_those_of_a_full_decoder(chunks: list[bytes]) -> None:
     """STR-05 (https://github.com/envoyproxy/ai-gateway/issues/2162): chunk edges, comments and line ends mean nothing;
     the first token is seen in the very chunk that completes it."""
-    observer = StreamObserver()
+    plain, framed_too = StreamObserver(), StreamObserver()
     stream = b""
     for chunk in chunks:
         stream += chunk
-        assert observer.feed(chunk) == (Decoder(stream, ended=False).content > 0)
-    observer.end()
+        some = Decoder(stream, ended=False).content > 0
+        assert plain.feed(chunk) == some
+        assert fed_framed(framed_too, chunk) == some
     right = Decoder(stream, ended=True)
-    assert observer.content_events == right.content
-    assert [observer.usage.input_tokens, observer.usage.output_tokens] == right.usage
+    for observer in (plain, framed_too):
+        observer.end()
+        assert observer.content_events == right.content
+        assert [observer.usage.input_tokens, observer.usage.output_tokens] == right.usage
+
+
+def fed_framed(observer: StreamObserver, chunk: bytes) -> bool:
+    """As a relay does it."""
+    raw = b"%x\r\n%b\r\n" % (len(chunk), chunk)
+    return observer.usual(raw, raw.index(b"\n") + 1) or observer.feed(chunk)
+
+
+@given(
+    st.sampled_from([CHAT, CRLF, NONE, STATED]),
+    st.lists(
+        st.one_of(
+            st.lists(
+                st.sampled_from(
+                    [b'"', b"a", b"\\", b"\n", b"\r", b"usage", b'"usage"', b":null", b"}]}\n\n", b"data: ", b"a" * 65]
+                ),
+                max_size=6,
+            ).map(b"".join),
+            st.binary(max_size=4),
+        ),
+        max_size=6,
+    ),
+)
+@example(CHAT, [b"", b'"b', b'\\"usage"', b"usage", b'\\"a', b"\n\ndata: x\n\n", b"a"])
+def test_whatever_stands_in_a_whole_chunk_counts_as_it_would_without_its_framing(
+    event: bytes, contents: list[bytes]
+) -> None:
+    plain, framed_too = StreamObserver(), StreamObserver()
+    for content in [b"a", b"b", b"c", *contents, b"d"]:
+        chunk = event.replace(b'"a"', b'"' + content + b'"')
+        assert plain.feed(chunk) == fed_framed(framed_too, chunk)
+        assert plain.content_events == framed_too.content_events
+        assert plain.usage.input_tokens == framed_too.usage.input_tokens
 
 
 @given(
@@ -337,3 +377,16 @@ def test_the_usual_events_have_a_sign() -> None:
         for text in (json.dumps(event), json.dumps(event, separators=(",", ":"))):
             assert sign_of(text.encode()), text
     assert sign_of(b'{"choices":[{"index":0,"delta":{"content":""}}]}') is None
+
+
+def test_the_usual_chunk_is_counted_in_its_framing() -> None:
+    """Else each is searched three times: right, and dearer."""
+    for event in (CHAT, CRLF, NONE):
+        observer = StreamObserver()
+        for _ in range(3):
+            observer.feed(event)
+        for content in (b"b", b" word", b"\\n", b"\xc3\xa9", b'\\"' if event is not NONE else b"x"):
+            chunk = event.replace(b'"a"', b'"' + content + b'"')
+            raw = b"%x\r\n%b\r\n" % (len(chunk), chunk)
+            assert observer.usual(raw, raw.index(b"\n") + 1), content
+        assert observer.content_events == 8

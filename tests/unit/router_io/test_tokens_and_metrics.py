@@ -15,7 +15,7 @@ from headrace_router.telemetry.tokens import GAIN, Learned, Mean
 
 def test_a_mean_starts_plain_and_then_follows() -> None:
     mean = Mean()
-    assert mean.value is None
+    assert mean.count == 0
     for sample in (1.0, 3.0):
         mean.add(sample)
     assert mean.value == 2.0
