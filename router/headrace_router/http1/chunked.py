@@ -252,6 +252,6 @@ class _Taken:
 
     def given(self) -> tuple[bytes, bytes]:
         """(raw, payload) up to ``at``."""
-        last = self.data[self._since : self.at]
-        raw = b"".join((*self._raw, last)) if self._raw else last
+        last = self.data if self.at - self._since == self.size else self.data[self._since : self.at]
+        raw = b"".join([*self._raw, last]) if self._raw else last
         return raw, b"".join(self.payload)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headrace_api.table import TableTimeouts
-from headrace_router.telemetry.sse import StreamObserver
+from headrace_router.telemetry.events import Event
 from support.fake_engine import EVENT, Exchange, FakeEngine, streams
 from support.raw_client import RawClient, ask, post
 from support.router_process import in_flight, metric, router_in_loop, until
@@ -138,10 +138,10 @@ async def test_a_fault_of_our_own_in_mid_stream_never_makes_a_second_head(
 ) -> None:
     """STR-02, variant: an exception in the router's own per-event hook after the first event."""
 
-    def fail(_: object, __: bytes) -> bool:
+    def fail(_: object) -> bool:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(StreamObserver, "feed", fail)
+    monkeypatch.setattr(Event, "says_something", fail)
     script = streams(b'{"choices":[]}')
     async with FakeEngine(script) as engine, router_in_loop(tmp_path / "t", routing_table({"a": engine.url})) as router:
         answer = await ask(router.address, post(ASK))

@@ -9,7 +9,7 @@ import pytest
 
 from headrace_api.table import TableLimits, TableQueue, TableRetry, TableTimeouts, TableTls
 from headrace_router.proxy.clock import SWEEP
-from headrace_router.telemetry.sse import StreamObserver
+from headrace_router.telemetry.events import Event
 from headrace_router.upstream.port import Cut, Lost, NotSent
 from support.fake_legs import Bench, FakeClient
 from support.router_process import until
@@ -466,10 +466,10 @@ async def test_a_fault_of_our_own_ends_the_stream_once_and_holds_nothing(
 ) -> None:
     """STR-02 (https://github.com/aio-libs/aiohttp/issues/3966): one status line, whatever fails later."""
 
-    def fail(_: object, __: bytes) -> bool:
+    def fail(_: object) -> bool:
         raise KeyError("a bug")
 
-    monkeypatch.setattr(StreamObserver, "feed", fail)
+    monkeypatch.setattr(Event, "says_something", fail)
     bench = two()
     client, _ = bench.ask(STREAM)
     bench.legs[0].head(200, *SSE)
