@@ -18,9 +18,9 @@ import h11
 from aiohttp.http_parser import HttpRequestParser
 
 from headrace_router.http1.chunked import ChunkedReader
-from headrace_router.http1.header_rules import to_client, to_engine
-from headrace_router.http1.request_head import RequestHead, parse_request_head
-from headrace_router.http1.response_head import parse_response_head
+from headrace_router.http1.header_rules import head_to_client, head_to_engine, to_client, to_engine
+from headrace_router.http1.request_head import RequestHead, RequestHeads, parse_request_head
+from headrace_router.http1.response_head import ResponseHeads, parse_response_head
 
 # As the openai package for Python sends it.
 REQUEST = (
@@ -90,6 +90,29 @@ def ours_to_client(raw: bytes) -> bytes:
     return to_client(head.lines, extra=OURS, rules=head.rules)
 
 
+def on_one_connection(to_engines: bool = False) -> Callable[[bytes], object]:
+    """Requests' heads that come one after the other."""
+    heads, keep = RequestHeads(), frozenset({b"x-headrace-priority"})
+
+    def take(raw: bytes) -> object:
+        head = heads.parse(raw)
+        assert isinstance(head, RequestHead)
+        return head_to_engine(head, "10.0.0.9", "0", keep, False) if to_engines else head
+
+    return take
+
+
+def from_one_engine(to_clients: bool = False) -> Callable[[bytes], object]:
+    """Answers' heads that come one after the other."""
+    heads = ResponseHeads()
+
+    def take(raw: bytes) -> object:
+        head = heads.parse(raw, bodiless_request=False)
+        return head_to_client(head, OURS, "0", sse=False) if to_clients else head
+
+    return take
+
+
 def h11_parse(raw: bytes) -> object:
     """h11, a new connection for each head."""
     connection = h11.Connection(h11.SERVER)
@@ -120,6 +143,9 @@ def main() -> None:
     requests = [REQUEST % length for length in range(2_000, 2_064)]
     # Without a body, which aiohttp's parser would wait for.
     bodiless = [head.replace(b"POST", b"GET").replace(b"Content-Length", b"X-Other-Length") for head in requests]
+    more = b"x-model: %d\r\nx-session-id: session-%08d\r\nContent-Length:"
+    several = [head.replace(b"Content-Length:", more % (n % 2, n)) for n, head in enumerate(requests)]
+    others = [head.replace(b"chat/completions", b"x/%d" % n) for n, head in enumerate(requests)]
     responses = [RESPONSE % length for length in range(500, 564)]
     reader = ChunkedReader()
     rows = [
@@ -129,6 +155,10 @@ def main() -> None:
             "  the same behind a gateway (2 lines more)",
             least(ours_to_engine, [GATEWAY % n for n in range(2_000, 2_064)]),
         ),
+        ("  one after the other on a connection: parsed", least(on_one_connection(), requests)),
+        ("    and made into an engine's lines", least(on_one_connection(True), requests)),
+        ("    three lines of it new each time", least(on_one_connection(True), several)),
+        ("    all different, with a few lines in common", least(on_one_connection(True), others)),
         ("  straightforward: parsed", least(straightforward, requests)),
         ("  straightforward: and made into an engine's lines", least(straightforward_to_engine, requests)),
         ("  aiohttp (llhttp): parsed", least(aiohttp_parser(), bodiless)),
@@ -138,6 +168,8 @@ def main() -> None:
             least(lambda raw: parse_response_head(raw, bodiless_request=False), responses),
         ),
         ("  and made into a client's lines", least(ours_to_client, responses)),
+        ("  one after the other from an engine: parsed", least(from_one_engine(), responses)),
+        ("    and made into a client's lines", least(from_one_engine(True), responses)),
         ("chunk that came whole", least(reader.feed, [chunks(1)])),
         ("each of 4 in one read", least(reader.feed, [chunks(4)]) / 4),
         ("each of 16 in one read", least(reader.feed, [chunks(16)]) / 16),

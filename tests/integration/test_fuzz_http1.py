@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from support import http1_bytes as some
 from support.examples import examples
-from support.http1_checks import check_chunks, check_request, check_response
+from support.http1_checks import check_chunks, check_request, check_requests, check_response, check_responses
 
 FUZZ = settings(
     max_examples=examples(4_000),
@@ -33,6 +33,20 @@ def test_request_heads(raw: bytes, cuts: list[int]) -> None:
 def test_response_heads(raw: bytes) -> None:
     check_response(raw)
     check_response(raw, to_head=True)
+
+
+@pytest.mark.timeout(1_200)
+@settings(FUZZ, max_examples=examples(1_000))
+@given(some.sequences(some.tampered(some.kept("request")), some.LINES))
+def test_requests_one_after_the_other(raws: list[bytes]) -> None:
+    check_requests(raws)
+
+
+@pytest.mark.timeout(1_200)
+@settings(FUZZ, max_examples=examples(1_000))
+@given(some.sequences(some.tampered(some.kept("response")), some.LINES))
+def test_answers_one_after_the_other(raws: list[bytes]) -> None:
+    check_responses([(raw, False) for raw in raws])
 
 
 @pytest.mark.timeout(1_200)

@@ -169,6 +169,36 @@ def tampered(draw: st.DrawFn, seeds: st.SearchStrategy[bytes]) -> bytes:
     return data
 
 
+@st.composite
+def sequences(draw: st.DrawFn, seeds: st.SearchStrategy[bytes], lines: st.SearchStrategy[bytes]) -> list[bytes]:
+    """Heads one after the other: each is the last one with a line or some bytes changed, or a new one; some come often,
+    with a line that is new each time, or not."""
+    head = draw(seeds)
+    found = [head]
+    for kind in draw(st.lists(st.sampled_from("cciirmtnf"), max_size=12)):
+        if kind == "n":
+            head = draw(seeds)
+        elif kind == "t":
+            head = draw(tampered(st.just(head)))
+        else:
+            first, *rest = head.split(b"\r\n")[:-2] or [b""]
+            place = draw(_PLACES) % (len(rest) + 1)
+            if kind == "f":
+                first = draw(FIRST if first[-8:-1] == b"HTTP/1." else STATUS)
+            elif kind == "i":
+                rest.insert(place, draw(lines))
+            elif kind == "m" and rest:
+                rest.insert(place, rest.pop(draw(_PLACES) % len(rest)))
+            elif rest:
+                rest[place % len(rest) : place % len(rest) + 1] = [draw(lines)] if kind == "c" else []
+            head = _head(first, rest)
+        found.append(head)
+        for number in range(draw(st.sampled_from([0, 0, 1, 2, 5, 70]))):
+            counted = b"X-Id: %d\r\n" % number if draw(st.booleans()) else b""
+            found.append(head[:-2] + counted + head[-2:])
+    return found
+
+
 CUTS = st.lists(_PLACES, max_size=8)
 
 

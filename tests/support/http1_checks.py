@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import h11
+import pytest
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import HttpRequestParser, HttpResponseParser
 
@@ -23,12 +24,15 @@ from headrace_router.http1.lines import Line
 from headrace_router.http1.request_head import (
     BadHead,
     RequestHead,
+    RequestHeads,
     find_end,
     parse_request_head,
     refuse_early,
 )
-from headrace_router.http1.response_head import BrokenHead, ResponseHead, parse_response_head
+from headrace_router.http1.response_head import BrokenHead, ResponseHead, ResponseHeads, parse_response_head
 
+_REQUEST = ("method", "target", "minor", "chunked", "expects", "upgrade")
+_RESPONSE = ("status", "reason", "minor", "chunked", "until_close", "bodiless")
 STATUSES = {400, 414, 417, 431, 501, 505}
 HOP_BY_HOP = {
     b"connection",
@@ -166,8 +170,9 @@ def rendered(head: RequestHead) -> bytes:
 
 def fields(head: RequestHead | ResponseHead) -> dict[str, Any]:
     """All of a head, comparable."""
-    found = {name: getattr(head, name) for name in head.__slots__}
-    return found | {name: [_line(line) for line in found[name]] for name in ("lines", "marked")}
+    names = _REQUEST if isinstance(head, RequestHead) else _RESPONSE
+    found: dict[str, Any] = {name: getattr(head, name) for name in (*names, "rules", "count", "length", "keep_alive")}
+    return found | {"lines": [_line(line) for line in head.lines], "marked": [_line(line) for line in head.marked]}
 
 
 def _line(line: Line) -> tuple[bytes, bytes, bytes, int]:
@@ -209,6 +214,59 @@ def check_response(raw: bytes, *, to_head: bool = False) -> ResponseHead | None:
         if not sse:
             assert not (named(head.lines) - {b"close", b"keep-alive", b"", b"x-own"}) & names
     return head
+
+
+# One head after the other
+
+KEEP = (frozenset[bytes](), frozenset({b"x-headrace-priority"}))
+WANTED = ({b"x-headrace-priority": "p", b"x-stainless-lang": "l", b"x": "x"}, {b"host": "h"})
+
+
+def check_requests(raws: Iterable[bytes]) -> list[RequestHead]:
+    """On one connection each reads as by itself, and leads to the same bytes for engines; returns the accepted."""
+    heads = RequestHeads()
+    accepted = []
+    for raw in raws:
+        found, alone = heads.parse(raw), parse_request_head(raw)
+        if isinstance(alone, BadHead):
+            assert found == alone
+            continue
+        assert isinstance(found, RequestHead)
+        assert fields(found) == fields(alone)
+        assert found.lines == [*found.before.lines, *found.own, *found.behind.lines]
+        for peer, keep, drops in itertools.product(("10.0.0.9", None), KEEP, (False, True)):
+            plain = header_rules.to_engine(
+                alone.lines, peer=peer, request_id="id-1", keep=keep, drop_authorization=drops
+            )
+            assert header_rules.head_to_engine(found, peer, "id-1", keep, drops) == plain
+            assert header_rules.head_to_engine(alone, peer, "id-1", keep, drops) == plain
+        for wanted in WANTED:
+            lines = [_line(line) for line in alone.lines if line.name in wanted]
+            assert [_line(line) for line in found.wanted(wanted)] == lines
+        accepted.append(found)
+    return accepted
+
+
+def check_responses(raws: Iterable[tuple[bytes, bool]]) -> list[ResponseHead]:
+    """The same of an engine's answers; with each whether it answers HEAD."""
+    heads = ResponseHeads()
+    accepted = []
+    for raw, to_head in raws:
+        try:
+            alone = parse_response_head(raw, bodiless_request=to_head)
+        except BrokenHead as error:
+            with pytest.raises(BrokenHead) as told:
+                heads.parse(raw, bodiless_request=to_head)
+            assert str(told.value) == str(error)
+            continue
+        found = heads.parse(raw, bodiless_request=to_head)
+        assert fields(found) == fields(alone)
+        for sse in (False, True):
+            plain = header_rules.to_client(alone.lines, extra=b"X-Own: 1\r\nx-request-id: id-1\r\n", sse=sse)
+            assert header_rules.head_to_client(found, b"X-Own: 1\r\n", "id-1", sse=sse) == plain
+            assert header_rules.head_to_client(alone, b"X-Own: 1\r\n", "id-1", sse=sse) == plain
+        accepted.append(found)
+    return accepted
 
 
 # Chunks

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from headrace_router.http1.heads import Head, passing
 from headrace_router.http1.lines import (
     CREDENTIAL,
     ENCODED,
@@ -31,6 +32,9 @@ MAX_HOPS: Final = 20
 _ID_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:/+=@"
 _NOT_NAMED: Final = frozenset({b"close", b"keep-alive", b""})
 _NONE: Final[frozenset[bytes]] = frozenset()
+_FORWARDED_FOR: Final = b"X-Forwarded-For: "
+_REQUEST_ID: Final = b"x-request-id: "
+_CRLF: Final = b"\r\n"
 
 
 def garbled(lines: Iterable[Line]) -> str | None:
@@ -122,6 +126,32 @@ def to_client(lines: Sequence[Line], *, extra: bytes = b"", sse: bool = False, r
             passed.append(b"Cache-Control: no-cache\r\n")
     passed.append(extra)
     return b"".join(passed)
+
+
+def head_to_engine(head: Head, peer: str | None, request_id: str, keep: frozenset[bytes], drops: bool) -> bytes:
+    """The same of a head, by what its lines that stand still have said before. ``request_id`` is ASCII."""
+    rules = head.rules
+    if rules & (NAMES | FORWARDED_FOR):
+        return to_engine(head.lines, peer=peer, request_id=request_id, keep=keep, drop_authorization=drops, rules=rules)
+    passed = passing(head.own, keep, drops)
+    passed.append(head.behind.to_engine(keep, drops))
+    if peer:
+        passed.append(_FORWARDED_FOR)
+        passed.append(peer.encode("latin-1", "replace"))
+        passed.append(_CRLF)
+    passed.append(_REQUEST_ID)
+    passed.append(request_id.encode("ascii"))
+    passed.append(_CRLF)
+    return b"".join([head.before.to_engine(keep, drops), *passed])
+
+
+def head_to_client(head: Head, said: bytes, request_id: str, *, sse: bool) -> bytes:
+    """``to_client`` of a head, with these lines of our own and the request id behind."""
+    ours = [said, _REQUEST_ID, request_id.encode("ascii"), _CRLF]
+    if sse or head.rules & NAMES:
+        return to_client(head.lines, extra=b"".join(ours), sse=sse, rules=head.rules)
+    own = [line.raw for line in head.own if not line.rule & STOPS_BEFORE_CLIENT]
+    return b"".join([head.before.to_client(), *own, head.behind.to_client(), *ours])
 
 
 def is_event_stream(lines: Iterable[Line]) -> bool:

@@ -38,6 +38,7 @@ ENCODED: Final = 1 << 22  # Content-Encoding that is not identity
 AUTHORIZATION: Final = 1 << 23
 
 MAX_FIELD: Final = 32 * 1024
+MAX_LINES: Final = 100
 # Digits of a Content-Length; ten thousand times what any body here can have.
 MAX_DIGITS: Final = 15
 
@@ -101,7 +102,8 @@ ALL_CONTROL: Final = bytes(range(32)) + b"\x7f"
 _CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
 _MEMBERS: Final = {b"close": CLOSES, b"keep-alive": KEEPS, b"": 0}
 _KINDS: Final = {b"text/event-stream": EVENT_STREAM, b"application/json": JSON}
-_VALUE_COUNTS: Final = HOST | LENGTH | CODING | CONNECTION | KIND | ENCODED
+# Flags of names that depend on the value, too.
+VALUE_COUNTS: Final = HOST | LENGTH | CODING | CONNECTION | KIND | ENCODED
 
 
 class Malformed(Exception):
@@ -140,7 +142,7 @@ class _Names(dict[bytes, tuple[bytes, int, bool]]):
             shown = spelt[:64].decode("ascii", "backslashreplace")
             raise Malformed(f"a header name is a token with a colon right behind it, not {shown!r}")
         name = spelt.lower()
-        found = (name, _rule_of(name), name in _COMMON or name.startswith(_COMMON_PREFIXES))
+        found = (name, rule_of(name), name in _COMMON or name.startswith(_COMMON_PREFIXES))
         self._unknown += 1
         if self._unknown % _ADMITTED == 0 and len(spelt) <= _MAX_KNOWN_NAME:
             if len(self) >= _MAX_KNOWN:
@@ -168,10 +170,10 @@ class KnownLines(dict[bytes, Line]):
         name, rule, common = self._names[spelt]
         value = value.strip(b" \t")
         if not value.isalnum():
-            rule |= _check(name, value)
+            rule |= check_value(name, value)
         if len(raw) > MAX_FIELD:
             raise TooLong(f"the line of {_shown(name)} has more than {MAX_FIELD} bytes")
-        if rule & _VALUE_COUNTS:
+        if rule & VALUE_COUNTS:
             rule = _read(rule, value)
         line = Line(raw + b"\r\n", name, value, rule)
         if common:
@@ -203,7 +205,7 @@ def made(name: str, value: str | bytes) -> Line:
     return Line(b"%b: %b\r\n" % (spelt, said), spelt.lower(), said, 0)
 
 
-def _rule_of(name: bytes) -> int:
+def rule_of(name: bytes) -> int:
     """An underscore counts as a hyphen for what stops here: behind CGI-like servers both are one name."""
     hyphened = name.replace(b"_", b"-")
     rule = _RULES.get(hyphened, 0)
@@ -212,7 +214,7 @@ def _rule_of(name: bytes) -> int:
     return rule if hyphened == name else rule & (_HOP | STEERS | CREDENTIAL)
 
 
-def _check(name: bytes, value: bytes) -> int:
+def check_value(name: bytes, value: bytes) -> int:
     """GARBLED if the value is no UTF-8, else 0."""
     flags = 0
     try:

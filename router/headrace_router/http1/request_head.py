@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from headrace_router.http1.heads import NOTHING, Head, Still
 from headrace_router.http1.lines import (
     AUTHORIZATION,
     BAD_HOST,
@@ -31,10 +32,11 @@ from headrace_router.http1.lines import (
     TooLong,
 )
 from headrace_router.http1.lines import MAX_FIELD as MAX_FIELD
+from headrace_router.http1.lines import MAX_LINES as MAX_LINES
+from headrace_router.http1.recurring import Pattern
 
 MAX_HEAD: Final = 64 * 1024
 MAX_LINE: Final = 16 * 1024
-MAX_LINES: Final = 100
 # Around the target: CRLF, a method, two spaces, a version.
 _MAX_REQUEST_LINE: Final = MAX_LINE + 64
 
@@ -60,52 +62,31 @@ class BadHead:
     message: str
 
 
-class RequestHead:
+class RequestHead(Head):
     """A head that can be read in one way only.
 
     Attributes:
         target: as it came. length: Content-Length, None without one. expects: waits for 100 (Continue).
-        upgrade: offers another protocol. marked: those of ``lines`` that any rule is about (Line.rule is not 0).
-        rules: the flags of all lines together.
+        upgrade: offers another protocol.
     """
 
-    __slots__ = (
-        "chunked",
-        "expects",
-        "keep_alive",
-        "length",
-        "lines",
-        "marked",
-        "method",
-        "minor",
-        "rules",
-        "target",
-        "upgrade",
-    )
+    __slots__ = ("chunked", "expects", "keep_alive", "length", "method", "minor", "target", "upgrade")
 
-    def __init__(self, method: str, target: str, minor: int, lines: list[Line], marked: list[Line]) -> None:
+    def __init__(
+        self, method: str, target: str, minor: int, before: Still, own: list[Line], behind: Still, rules: int
+    ) -> None:
         self.method = method
         self.target = target
         self.minor = minor
-        self.lines = lines
-        self.marked = marked
-        self.rules = 0
+        self.before = before
+        self.own = own
+        self.behind = behind
+        self.rules = rules
         self.length: int | None = None
         self.chunked = False
         self.keep_alive = minor == 1
         self.expects = False
         self.upgrade = False
-
-    def get(self, name: bytes) -> bytes | None:
-        """The first value of a header; ``name`` in lower case."""
-        for line in self.lines:
-            if line.name == name:
-                return line.value
-        return None
-
-    def all(self, name: bytes) -> list[bytes]:
-        """All values of a header in their order."""
-        return [line.value for line in self.lines if line.name == name]
 
 
 class _Refused(Exception):
@@ -180,24 +161,60 @@ def parse_request_head(head: bytes) -> RequestHead | BadHead:
         return BadHead(400, "bad_request", str(malformed))
 
 
+class RequestHeads:
+    """The heads of one client's connection, one after the other; each reads as by parse_request_head."""
+
+    __slots__ = ("_method", "_pattern", "_target")
+
+    def __init__(self) -> None:
+        self._pattern = Pattern(FROM_CLIENTS, _ONCE)
+        self._method = ""
+        self._target = ""
+
+    def parse(self, head: bytes) -> RequestHead | BadHead:
+        """See parse_request_head."""
+        found = self._like_the_last(head)
+        if found is not None:
+            return found
+        alone = parse_request_head(head)
+        if isinstance(alone, BadHead) or not alone.minor or alone.rules & _UNUSUAL:
+            return alone
+        if self._pattern.missed(head, alone.own):
+            self._method, self._target = alone.method, alone.target
+        return alone
+
+    def _like_the_last(self, head: bytes) -> RequestHead | None:
+        """None: it isn't, or something about it isn't usual."""
+        pattern = self._pattern
+        own = pattern.own(head)
+        if own is None:
+            return None
+        rules = pattern.rules
+        if rules & _UNUSUAL or not rules & HOST:
+            return None
+        request = RequestHead(self._method, self._target, 1, pattern.before, own, pattern.behind, rules)
+        request.length = pattern.length
+        return request
+
+
 def _parse(head: bytes) -> RequestHead:
     parts = head.split(b"\r\n")
     if not parts[0] or parts[-1] or parts[-2] or len(head) > MAX_HEAD or len(parts) > MAX_LINES + 3:
         parts = _limit(head, parts)
     method, target, minor = _known_request_line(parts[0])
     lines = list(map(_known_line, parts[1:-2]))
-    marked = [line for line in lines if line.rule]
-    request = RequestHead(method, target, minor, lines, marked)
     together = 0
     length = b""
-    for line in marked:
+    for line in lines:
         rule = line.rule
+        if not rule:
+            continue
         if rule & together & _ONCE:
             raise _Refused(f"there is more than one {line.name.decode().title()} header")
         if rule & LENGTH:
             length = line.value
         together |= rule
-    request.rules = together
+    request = RequestHead(method, target, minor, NOTHING, lines, NOTHING, together)
     if together & _UNUSUAL or not together & HOST or not minor:
         _settle(request, together)
     if length:

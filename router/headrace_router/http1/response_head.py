@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from headrace_router.http1.heads import NOTHING, Head, Still
 from headrace_router.http1.lines import (
     ALL_CONTROL,
     BAD_LENGTH,
@@ -17,10 +18,12 @@ from headrace_router.http1.lines import (
     FROM_ENGINES,
     KEEPS,
     LENGTH,
+    MAX_LINES,
     Line,
     Malformed,
 )
-from headrace_router.http1.request_head import MAX_HEAD, MAX_LINES
+from headrace_router.http1.recurring import Pattern
+from headrace_router.http1.request_head import MAX_HEAD
 
 _CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
 _ONCE: Final = LENGTH | CODING
@@ -34,49 +37,32 @@ class BrokenHead(Exception):
     """What came is no response head that can be relied on."""
 
 
-class ResponseHead:
+class ResponseHead(Head):
     """Status line and header lines of a response.
 
     Attributes:
         length: Content-Length, None without one; of a bodiless response what it announces.
         until_close: the body ends with the connection. bodiless: no body follows, whatever the header lines say.
-        keep_alive: the connection may be used again when the body has ended. marked: those of ``lines`` that any rule
-        is about (Line.rule is not 0). rules: the flags of all lines together.
+        keep_alive: the connection may be used again when the body has ended.
     """
 
-    __slots__ = (
-        "bodiless",
-        "chunked",
-        "keep_alive",
-        "length",
-        "lines",
-        "marked",
-        "minor",
-        "reason",
-        "rules",
-        "status",
-        "until_close",
-    )
+    __slots__ = ("bodiless", "chunked", "keep_alive", "length", "minor", "reason", "status", "until_close")
 
-    def __init__(self, status: int, reason: bytes, minor: int, lines: list[Line], marked: list[Line]) -> None:
+    def __init__(
+        self, status: int, reason: bytes, minor: int, before: Still, own: list[Line], behind: Still, rules: int
+    ) -> None:
         self.status = status
         self.reason = reason
         self.minor = minor
-        self.lines = lines
-        self.marked = marked
-        self.rules = 0
+        self.before = before
+        self.own = own
+        self.behind = behind
+        self.rules = rules
         self.length: int | None = None
         self.chunked = False
         self.until_close = False
         self.bodiless = False
         self.keep_alive = minor == 1
-
-    def get(self, name: bytes) -> bytes | None:
-        """The first value of a header; ``name`` in lower case."""
-        for line in self.lines:
-            if line.name == name:
-                return line.value
-        return None
 
 
 class _StatusLines(dict[bytes, tuple[int, bytes, int]]):
@@ -118,20 +104,58 @@ def parse_response_head(head: bytes, *, bodiless_request: bool) -> ResponseHead:
         lines = list(map(_known_line, parts[1:-2]))
     except Malformed as error:
         raise BrokenHead(str(error)) from None
-    marked = [line for line in lines if line.rule]
-    response = ResponseHead(status, reason, minor, lines, marked)
     together = 0
     length = b""
-    for line in marked:
+    for line in lines:
         rule = line.rule
+        if not rule:
+            continue
         if rule & together & _ONCE:
             raise BrokenHead("there is more than one Content-Length or Transfer-Encoding")
         if rule & LENGTH:
             length = line.value
         together |= rule
-    response.rules = together
+    response = ResponseHead(status, reason, minor, NOTHING, lines, NOTHING, together)
     _settle(response, together, length, bodiless_request or status < 200 or status in _BODILESS)
     return response
+
+
+class ResponseHeads:
+    """The heads of one engine's answers, one after the other; each reads as by parse_response_head."""
+
+    __slots__ = ("_pattern", "_reason", "_status")
+
+    def __init__(self) -> None:
+        self._pattern = Pattern(FROM_ENGINES, _ONCE)
+        self._status = 0
+        self._reason = b""
+
+    def parse(self, head: bytes, *, bodiless_request: bool) -> ResponseHead:
+        """See parse_response_head."""
+        if not bodiless_request:
+            found = self._like_the_last(head)
+            if found is not None:
+                return found
+        alone = parse_response_head(head, bodiless_request=bodiless_request)
+        if alone.minor and not alone.bodiless and self._pattern.missed(head, alone.own):
+            self._status, self._reason = alone.status, alone.reason
+        return alone
+
+    def _like_the_last(self, head: bytes) -> ResponseHead | None:
+        """None: it isn't, or something about it isn't usual."""
+        pattern = self._pattern
+        own = pattern.own(head)
+        if own is None:
+            return None
+        rules = pattern.rules
+        if rules & LENGTH and rules & (BAD_LENGTH | CODING | CLOSES):
+            return None
+        response = ResponseHead(self._status, self._reason, 1, pattern.before, own, pattern.behind, rules)
+        if rules & LENGTH:
+            response.length = pattern.length
+        else:
+            _settle(response, rules, b"", False)
+        return response
 
 
 def _settle(response: ResponseHead, together: int, length: bytes, bodiless: bool) -> None:

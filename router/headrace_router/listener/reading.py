@@ -12,7 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from headrace_router.http1.chunked import BrokenChunks
-from headrace_router.http1.request_head import BadHead, RequestHead, find_end, parse_request_head, refuse_early
+from headrace_router.http1.request_head import BadHead, RequestHead, RequestHeads, find_end, refuse_early
 from headrace_router.listener.aiohttp_side import Taking
 from headrace_router.proxy import refusals
 from headrace_router.proxy.answer import Answer
@@ -53,6 +53,7 @@ class Reading(Client):
     __slots__ = (
         "_body",
         "_head",
+        "_heads",
         "_held",
         "_last",
         "_limit",
@@ -79,6 +80,7 @@ class Reading(Client):
         self._pending: bytearray | None = None
         self._scanned = 0
         self._held = False  # nothing is read: what came waits for its turn, or for the client to take its answers
+        self._heads = RequestHeads()
         self._head: RequestHead | None = None
         self._body: list[bytes] | None = None
         self._missing = 0  # bytes of a body by Content-Length
@@ -210,11 +212,11 @@ class Reading(Client):
     def _message(self, data: bytes, end: int) -> bytes:
         """Begin with the message whose head ends at ``end``; returns what is to be read next."""
         limits = self._listener.limits
-        head = parse_request_head(data[:end])
+        head = self._heads.parse(data[:end])
         if isinstance(head, BadHead):
             self._refuse_head(refusals.of_bad_head(head))
             return b""
-        if end > limits.head_bytes or len(head.lines) > limits.head_lines:
+        if end > limits.head_bytes or head.count > limits.head_lines:
             self._refuse_head(HEAD_TOO_LARGE)
             return b""
         proxy = self._listener.proxy

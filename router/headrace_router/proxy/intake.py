@@ -123,7 +123,7 @@ def _asked_of(
     names = known.headers_of(policy)
     wanted = names.wanted
     headers: dict[str, str] = {}
-    for line in [line for line in head.lines if line.name in wanted]:
+    for line in head.wanted(wanted):
         # Of a repeated header the first that is not empty counts.
         if line.value:
             headers.setdefault(wanted[line.name], line.value.decode("utf-8", "surrogateescape"))

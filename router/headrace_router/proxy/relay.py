@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
-from headrace_router.http1.header_rules import is_event_stream, to_client
+from headrace_router.http1.header_rules import head_to_client, is_event_stream
 from headrace_router.http1.lines import ENCODED, EVENT_STREAM, JSON
 from headrace_router.proxy.refusals import cut_event
 from headrace_router.telemetry import accounting
@@ -61,8 +61,7 @@ class Relay:
             elif rules & JSON and not rules & ENCODED:
                 self._observer = UnaryObserver()
         said = exchange.means.current.said(attempt.pick, exchange.account.attempts)
-        extra = b"%bx-request-id: %b\r\n" % (said, exchange.request_id.encode("ascii"))
-        lines = to_client(head.lines, extra=extra, sse=sse, rules=rules)
+        lines = head_to_client(head, said, exchange.request_id, sse=sse)
         self._answer.begin(head.status, head.reason, lines, head.length, chunked=head.chunked)
 
     def pass_on(self, raw: bytes, payload: bytes) -> None:

@@ -16,7 +16,7 @@ from headrace_router.core.body import replace_model
 from headrace_router.core.facts import Outcome, RefusalKind
 from headrace_router.core.retry import Retry, decide_retry
 from headrace_router.core.selection import Pick
-from headrace_router.http1.header_rules import to_engine
+from headrace_router.http1.header_rules import head_to_engine
 from headrace_router.http1.request_head import RequestHead
 from headrace_router.proxy import attempts
 from headrace_router.proxy.attempts import Attempt, Failed
@@ -211,14 +211,8 @@ class Trying:
         own = means.credentials.authorization(pick.config) if means.credentials is not None else None
         lines = self._lines
         if lines is None or own is not None:
-            lines = to_engine(
-                self.head.lines,
-                peer=self.peer,
-                request_id=self.request_id,
-                keep=asked.keep,
-                drop_authorization=own is not None or means.keys is not None,
-                rules=self.head.rules,
-            )
+            drops = own is not None or means.keys is not None
+            lines = head_to_engine(self.head, self.peer, self.request_id, asked.keep, drops)
             if own is None:
                 self._lines = lines
             else:

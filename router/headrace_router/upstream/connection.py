@@ -18,7 +18,7 @@ from mypy_extensions import mypyc_attr
 
 from headrace_router.http1.chunked import BrokenChunks, ChunkedReader
 from headrace_router.http1.request_head import MAX_HEAD, find_end
-from headrace_router.http1.response_head import BrokenHead, ResponseHead, parse_response_head
+from headrace_router.http1.response_head import BrokenHead, ResponseHead, ResponseHeads
 from headrace_router.upstream.attempt import Attempt, Held
 from headrace_router.upstream.port import Cut, Lost, Outgoing, Sink
 
@@ -47,13 +47,17 @@ _TO_END: Final = 4
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Keeper(ABC):
-    """Who takes a connection back. starts: request line and Host by (method, target), of requests seen before."""
+    """Who takes a connection back.
 
-    __slots__ = ("host_line", "starts")
+    starts: request line and Host by (method, target), of requests seen before. heads: of the answers from there.
+    """
+
+    __slots__ = ("heads", "host_line", "starts")
 
     def __init__(self, host_line: bytes) -> None:
         self.host_line = host_line
         self.starts: dict[tuple[str, str], bytes] = {}
+        self.heads = ResponseHeads()
 
     def start(self, method: str, target: str) -> bytes:
         """Request line and Host, as they go out."""
@@ -250,7 +254,7 @@ class Connection(Held):
                 data, self._begun = bytes(self._begun), None
             raw, data = (data, b"") if end == len(data) else (data[:end], data[end:])
             try:
-                head = parse_response_head(raw, bodiless_request=self._bodiless)
+                head = self._keeper.heads.parse(raw, bodiless_request=self._bodiless)
             except BrokenHead as error:
                 self._break(attempt, Lost(f"the answer's head is broken: {error}", reused=False))
                 return

@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 from headrace_router.http1.request_head import RequestHead, parse_request_head
 from support import http1_bytes as some
 from support.examples import examples
-from support.http1_checks import check_chunks, check_request, check_response, fields, read_chunks, rendered
+from support.http1_checks import (
+    check_chunks,
+    check_request,
+    check_requests,
+    check_response,
+    check_responses,
+    fields,
+    read_chunks,
+    rendered,
+)
 
 ANY = st.binary(max_size=60)
 
@@ -42,6 +51,20 @@ def test_a_sound_head_comes_back_as_it_was(first: bytes, pairs: list[tuple[str, 
 @given(st.one_of(some.RESPONSES, some.tampered(some.RESPONSES), ANY), st.booleans())
 def test_response_heads(raw: bytes, to_head: bool) -> None:
     check_response(raw, to_head=to_head)
+
+
+@settings(max_examples=examples(60))
+@given(some.sequences(some.REQUESTS, some.LINES))
+def test_one_request_after_the_other(raws: list[bytes]) -> None:
+    """What stood in the last head is not read again, and nobody can tell."""
+    check_requests(raws)
+
+
+@settings(max_examples=examples(60))
+@given(some.sequences(some.RESPONSES, some.LINES), st.data())
+def test_one_answer_after_the_other(raws: list[bytes], data: st.DataObject) -> None:
+    to_heads = data.draw(st.lists(st.sampled_from([False, False, False, True]), min_size=1, max_size=5))
+    check_responses([(raw, to_heads[at % len(to_heads)]) for at, raw in enumerate(raws)])
 
 
 @settings(max_examples=examples(60))
