@@ -13,6 +13,7 @@ from headrace_router.core.selection import Selector
 from headrace_router.core.view import build_view
 from headrace_router.http1.request_head import RequestHead, parse_request_head
 from headrace_router.http1.response_head import parse_response_head
+from headrace_router.outbox import ClientTransport
 from headrace_router.proxy.answer import Answer
 from headrace_router.proxy.exchange import Client, Exchange
 from headrace_router.proxy.memory import BodyMemory
@@ -105,7 +106,7 @@ class FakePool(UpstreamPool):
     async def close(self) -> None: ...
 
 
-class FakeTransport:
+class FakeTransport(ClientTransport):
     """A client's connection. ``unsent``: bytes that the client hasn't taken."""
 
     def __init__(self) -> None:

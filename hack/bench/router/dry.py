@@ -108,6 +108,7 @@ class Stage:
         self.asked: list[Transport] = []
         self.transports: list[Transport] = []
         self.sockets = [*socket.socketpair(), *socket.socketpair()]
+        self.outbox = router.outbox
         self.client: Any = router._listener()
         self.at_client = Transport([], self.sockets[0])
         self.client.connection_made(self.at_client)
@@ -124,6 +125,7 @@ class Stage:
         """Make the connections to engines, and what is made once."""
         for request in sent * 2:
             self.client.data_received(request)
+            self.outbox.flush()
             for _ in range(20):
                 if self.asked:
                     break
@@ -140,6 +142,7 @@ class Stage:
         protocol = self.asked.pop().protocol
         for data in answers:
             protocol.data_received(data)
+        self.outbox.flush()
 
     def close(self) -> None:
         """Close what stands for connections."""
@@ -196,6 +199,7 @@ async def _times(stage: Stage, sent: list[bytes], answers: list[bytes]) -> list[
         for _ in range(RUN):
             start = clock()
             stage.client.data_received(sent[at % len(sent)])
+            stage.outbox.flush()
             middle = clock()
             stage.answer(answers)
             answering += clock() - middle
@@ -226,11 +230,13 @@ def _bytecodes(stage: Stage, sent: list[bytes], answers: list[bytes]) -> tuple[C
     for request in sent[:COUNTED]:
         sys.settrace(enter)
         stage.client.data_received(request)
+        stage.outbox.flush()
         sys.settrace(None)
         asked = stage.asked.pop().protocol
         sys.settrace(enter)
         for data in answers:
             asked.data_received(data)
+        stage.outbox.flush()
         sys.settrace(None)
     return counts, calls
 

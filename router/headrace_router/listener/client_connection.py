@@ -26,6 +26,7 @@ from headrace_router.listener.reading import (
     Reading,
 )
 from headrace_router.listener.sockets import address_of, unread
+from headrace_router.outbox import Writer
 from headrace_router.proxy import refusals
 from headrace_router.proxy.answer import Answer
 from headrace_router.proxy.refusals import Refusal
@@ -64,6 +65,7 @@ class ClientConnection(Reading):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
         self.transport = cast(asyncio.Transport, transport)
+        self.writer = Writer(self._listener.outbox, self.transport)
         # TLS's own bound is eight times as high, and each slow client's answer would be read ahead as far.
         self.transport.set_write_buffer_limits(WRITTEN_AHEAD)
         name = transport.get_extra_info("peername")
@@ -75,6 +77,7 @@ class ClientConnection(Reading):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         """See asyncio.Protocol. The exchange hears of it in this very turn."""
         self._state = CLOSED
+        self.writer.ended = True
         self._listener.lost(self)
         self._give_up()
         self._pending = None
@@ -91,6 +94,8 @@ class ClientConnection(Reading):
         self.writing_paused = True
         if self._exchange is not None:
             self._exchange.client_paused()
+        elif self._state == HEAD and not self._held:
+            self._hold_back()
 
     def resume_writing(self) -> None:
         """The client keeps up again."""
@@ -146,11 +151,11 @@ class ClientConnection(Reading):
             self._state = CLOSING
             self.deadline = self._now() + FLUSHING
             self._give_up()
-        self.transport.close()
+        self.writer.close()
 
     def abort(self) -> None:
         """Close at once."""
-        self.transport.abort()
+        self.writer.abort()
 
     def expired(self) -> None:
         """The deadline has passed."""
@@ -160,7 +165,7 @@ class ClientConnection(Reading):
             self.deadline = self._now() + FLUSHING
         elif state == HEAD:
             if self.writing_paused:
-                self.transport.abort()
+                self.writer.abort()
             elif self._pending is None:
                 self.close()
             else:
@@ -168,13 +173,11 @@ class ClientConnection(Reading):
         elif state in (BODY, TAKING):
             self._refuse(refusals.BODY_TIMEOUT, whole=False)
         elif state in (LINGERING, CLOSING, SKIPPING):
-            self.transport.abort()
+            self.writer.abort()
 
     def _takes_on(self) -> bool:
         """Whether the client has last bytes still to take, and is taking them."""
-        if not self.transport.get_write_buffer_size() or not (
-            self.writing_paused or self._state in (CLOSING, LINGERING)
-        ):
+        if not self.writer.get_write_buffer_size() or not (self.writing_paused or self._state in (CLOSING, LINGERING)):
             return False
         before, self._acknowledged = self._acknowledged, self.answer.taken()
         return self._acknowledged > before
@@ -192,7 +195,7 @@ class ClientConnection(Reading):
             exchange = self._listener.proxy.begin(head, body, self)
         except Exception:
             log.exception("a request could not be begun")
-            self.transport.abort()
+            self.writer.abort()
             return b""
         if exchange is None:
             return rest if self._answered() else b""
@@ -217,37 +220,40 @@ class ClientConnection(Reading):
     def _answered(self) -> bool:
         """The answer has ended; whether another request may follow."""
         answer = self.answer
-        if answer.complete and answer.keep_alive and not self._last and not self.transport.is_closing():
+        if answer.complete and answer.keep_alive and not self._last and not self.writer.is_closing():
             self._state = HEAD
             self.deadline = self._now() + self._listener.limits.idle
             if self.writing_paused:
-                # What the router says itself would pile up as fast as it can be asked for.
-                self.deadline = self._now() + FLUSHING
-                self._stop_reading()
+                self._hold_back()
             return True
         self._finish()
         return False
 
+    def _hold_back(self) -> None:
+        """Read no more until the client takes its answers: they would pile up as fast as they can be asked for."""
+        self.deadline = self._now() + FLUSHING
+        self._stop_reading()
+
     def _finish(self) -> None:
         """Close after the last answer, in steps: with input unread the client might lose it (RFC 9112 9.6)."""
-        transport = self.transport
+        writer = self.writer
         unsure = self._unsure or self._pending is not None
         self._pending = None
-        if self.answer.complete and not transport.is_closing() and (unsure or transport.can_write_eof()):
+        if self.answer.complete and not writer.is_closing() and (unsure or writer.can_write_eof()):
             self._linger(self._listener.limits.lingering)
         else:
             self._state = CLOSING
             self.deadline = self._now() + FLUSHING
-            transport.close()
+            writer.close()
 
     def _linger(self, seconds: float) -> None:
         """Say that nothing more comes, and read on without a use for it until the client closes too."""
-        transport = self.transport
+        writer = self.writer
         self._state = LINGERING
         self._pending = None
-        self.deadline = self._now() + (FLUSHING if transport.get_write_buffer_size() else seconds)
-        if transport.can_write_eof():
-            transport.write_eof()
+        self.deadline = self._now() + (FLUSHING if writer.get_write_buffer_size() else seconds)
+        if writer.can_write_eof():
+            writer.write_eof()
 
     # Refusals
 
@@ -265,7 +271,7 @@ class ClientConnection(Reading):
 
     def _turn_away(self) -> None:
         self.began = monotonic()
-        self.answer = Answer(self.transport, old=False, keep_alive=False, bodiless=False)
+        self.answer = Answer(self.writer, old=False, keep_alive=False, bodiless=False)
         self._listener.proxy.refuse(None, TOO_MANY_CONNECTIONS, self)
         self._linger(TURNED_AWAY)
 

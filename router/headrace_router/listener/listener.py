@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from headrace_router.listener.aiohttp_side import AiohttpSide
 from headrace_router.listener.client_connection import ClientConnection
 from headrace_router.listener.limits import Limits
+from headrace_router.outbox import Outbox
 from headrace_router.proxy.clock import Deadlines, Timed
 from headrace_router.proxy.refusals import Refusal
 
@@ -30,8 +31,11 @@ _LOOK: Final = 0.01
 class Listener:
     """A protocol factory. ``hot`` False: every request takes aiohttp's side (for comparison)."""
 
-    def __init__(self, proxy: Proxy, limits: Limits | None = None, *, hot: bool = True) -> None:
+    def __init__(
+        self, proxy: Proxy, limits: Limits | None = None, *, hot: bool = True, outbox: Outbox | None = None
+    ) -> None:
         self.loop = asyncio.get_running_loop()
+        self.outbox = outbox or Outbox(self.loop)
         self.proxy = proxy
         self.limits = limits or Limits()
         self.hot = hot

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from headrace_router.http1.chunked import BrokenChunks
 from headrace_router.http1.request_head import BadHead, RequestHead, RequestHeads, find_end, refuse_early
 from headrace_router.listener.aiohttp_side import Taking
+from headrace_router.outbox import Writer
 from headrace_router.proxy import refusals
 from headrace_router.proxy.answer import Answer
 from headrace_router.proxy.exchange import Client
@@ -69,10 +70,12 @@ class Reading(Client):
         "served",
         "touched",
         "transport",
+        "writer",
         "writing_paused",
     )
 
     transport: asyncio.Transport
+    writer: Writer
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -224,7 +227,7 @@ class Reading(Client):
         self.began = monotonic()
         self._head = head
         self.answer = Answer(
-            self.transport,
+            self.writer,
             old=head.minor == 0,
             keep_alive=head.keep_alive and not self._last and not proxy.draining,
             bodiless=head.method == "HEAD",
@@ -316,7 +319,7 @@ class Reading(Client):
         self._taking = taking = self._listener.side.open(self, head)
         self._take(data[end:])
         if head.expects and self._state == TAKING and not taking.whole:
-            self.transport.write(CONTINUE)
+            self.writer.write(CONTINUE)
 
     def _take(self, data: bytes) -> None:
         """Bytes of the message that aiohttp takes in; what is behind its end waits."""
@@ -353,7 +356,7 @@ class Reading(Client):
 
     def _read_again(self) -> None:
         """The others had their turn."""
-        if not self._held and not self.transport.is_closing():
+        if not self._held and not self.writer.is_closing():
             self.transport.resume_reading()
 
     def taken_in(self, body: bytes) -> None:
@@ -373,7 +376,7 @@ class Reading(Client):
         """A head that is none: nobody can tell where the next message begins."""
         self._head = None
         self.began = monotonic()
-        self.answer = Answer(self.transport, old=False, keep_alive=False, bodiless=False)
+        self.answer = Answer(self.writer, old=False, keep_alive=False, bodiless=False)
         self._refuse(refusal, whole=False)
 
     def _now(self) -> float:

@@ -12,7 +12,9 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import Any, Final, Protocol
+from typing import Final
+
+from headrace_router.outbox import ClientTransport
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 # Where Linux's tcp_info has the bytes that the other side has acknowledged (since 4.1).
@@ -24,17 +26,6 @@ _END_OF_CHUNKS: Final = b"0\r\n\r\n"
 _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 _CLOSE: Final = b"Connection: close\r\n"
 _KEEP_ALIVE: Final = b"Connection: keep-alive\r\n"
-
-
-class ClientTransport(Protocol):
-    """What an answer needs of a connection; asyncio's transports have it."""
-
-    def write(self, data: bytes) -> None: ...
-    def close(self) -> None: ...
-    def abort(self) -> None: ...
-    def is_closing(self) -> bool: ...
-    def get_write_buffer_size(self) -> int: ...
-    def get_extra_info(self, name: str, default: Any = None) -> Any: ...
 
 
 # How a body is framed. Plain numbers: an enumeration's members cost more to look up than the comparison.

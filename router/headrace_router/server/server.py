@@ -34,6 +34,7 @@ from headrace_router.listener.limits import Limits
 from headrace_router.listener.listener import Listener
 from headrace_router.listener.sockets import keep_alive, listening, of_both_families
 from headrace_router.listener.tls import TlsServer
+from headrace_router.outbox import Outbox
 from headrace_router.proxy.memory import BodyMemory
 from headrace_router.proxy.proxy import Proxy
 from headrace_router.proxy.refusals import SHUTTING_DOWN
@@ -104,7 +105,8 @@ class Router:
         )
         resolver = Resolver()
         # Places of its own: engines' names that hang hold up no Service.
-        self.upstream = Pool(Resolver(), self.access.engines.context)
+        self.outbox = Outbox(loop)
+        self.upstream = Pool(Resolver(), self.access.engines.context, self.outbox)
         self.upstream.on_connect = self.metrics.connect.observe
         self.waiting = Waiting(self.selector, loop, self.metrics.queued.set, one_of.look_every)
         self.access_log = AccessLog(STDOUT, self.metrics.log_dropped, one_of.turn) if settings.access_log else None
@@ -148,7 +150,7 @@ class Router:
             draining=lambda: self.proxy.draining,
             access=self.access.detail,
         )
-        self._listener = Listener(self.proxy, settings.limits)
+        self._listener = Listener(self.proxy, settings.limits, outbox=self.outbox)
         self._server: asyncio.Server | TlsServer | Inherited | None = None
         self._beside: list[web.AppRunner] = []
         self._warned: set[str] = set()

@@ -159,7 +159,7 @@ class Dial(Held):
         self._trusted = True
 
         def make(raw: socket.socket) -> asyncio.Protocol:
-            return cast(asyncio.Protocol, Connection(endpoint, raw, tls=to.https))
+            return cast(asyncio.Protocol, Connection(endpoint, raw, tls=to.https, outbox=pool.outbox))
 
         made = await connect(to, pool.names, make, server_name=address.server_name, context=context)
         return cast(Connection, made)

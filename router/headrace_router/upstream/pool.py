@@ -16,6 +16,7 @@ from functools import cache
 from typing import Final
 
 from headrace_router.http1.response_head import ResponseHead
+from headrace_router.outbox import Outbox
 from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connect import Names
 from headrace_router.upstream.connection import Connection
@@ -39,12 +40,14 @@ Trust = Callable[[Reference | None], ssl.SSLContext]
 class Pool(UpstreamPool):
     """See UpstreamPool. To be made inside a running loop.
 
+    outbox: gathers small writes until the loop's turn ends; it may be the clients' as well.
     trust: what an address's ``tls`` stands for; without it the system's authorities.
     on_connect: told the seconds that each new connection took. on_unreached: told an engine that couldn't be reached.
     """
 
-    def __init__(self, resolver: Resolver, trust: Trust | None = None) -> None:
+    def __init__(self, resolver: Resolver, trust: Trust | None = None, outbox: Outbox | None = None) -> None:
         self.loop = asyncio.get_running_loop()
+        self.outbox = outbox or Outbox(self.loop)
         self.on_connect: Callable[[float], None] | None = None
         self.on_unreached: Callable[[str], None] | None = None
         self.trust = trust or cache(lambda _: system_trust())
