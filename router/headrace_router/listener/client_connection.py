@@ -249,6 +249,7 @@ class ClientConnection(Reading):
     def _linger(self, seconds: float) -> None:
         """Say that nothing more comes, and read on without a use for it until the client closes too."""
         writer = self.writer
+        writer.flush()
         self._state = LINGERING
         self._pending = None
         self.deadline = self._now() + (FLUSHING if writer.get_write_buffer_size() else seconds)
