@@ -127,10 +127,10 @@ def test_series_of_what_left_the_tables_go_after_a_while() -> None:
 def test_ratios_of_models_that_left_are_forgotten() -> None:
     ledger = Ledger(Metrics())
     table = routing_table({"a": "http://127.0.0.1:9"})
-    kept = ledger.learned("m", 0)
-    ledger.learned("gone", 0)
+    kept = ledger.learned("m", "0")
+    ledger.learned("gone", "0")
     ledger.prepare(build_view([table]))
-    assert ledger.learned("m", 0) is kept
+    assert ledger.learned("m", "0") is kept
     assert len(ledger._learned) == 1
 
 
