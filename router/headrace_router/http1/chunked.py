@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from headrace_router.http1.lines import FROM_ENGINES, Malformed
 
@@ -58,6 +58,7 @@ _SIZES: Final = _Sizes()
 _size_of: Final = _SIZES.__getitem__
 
 
+@mypyc_attr(free_list_len=1, acyclic=True)
 class ChunkedReader:
     """Reads one chunked body.
 

@@ -16,6 +16,8 @@ from typing import Final
 
 from headrace_router.outbox import ClientTransport
 
+from mypy_extensions import mypyc_attr
+
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 # Where Linux's tcp_info has the bytes that the other side has acknowledged (since 4.1).
 _ACKED: Final = struct.Struct("=120xQ")
@@ -36,6 +38,7 @@ _OUR_CHUNKS: Final = 3
 _CONNECTION_END: Final = 4
 
 
+@mypyc_attr(free_list_len=1)
 class Answer:
     """Writes one answer to a client's transport.
 

@@ -12,6 +12,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from headrace_router.core.facts import Outcome
 from headrace_router.core.retry import read_retry_after
 from headrace_router.core.selection import Pick
@@ -39,6 +41,7 @@ class Failed(NamedTuple):
     refusal: Refusal
 
 
+@mypyc_attr(free_list_len=1)
 class Attempt(Sink):
     """Takes one answer in.
 

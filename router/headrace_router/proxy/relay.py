@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+from mypy_extensions import mypyc_attr
+
 from headrace_router.http1.header_rules import head_to_client, is_event_stream
 from headrace_router.http1.lines import ENCODED, EVENT_STREAM, JSON
 from headrace_router.proxy.refusals import cut_event
@@ -35,6 +37,7 @@ _EXPIRED: Final = {
 }
 
 
+@mypyc_attr(free_list_len=1)
 class Relay:
     """One answer on its way. Each of its ends tells the exchange, once."""
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from time import monotonic
 from typing import Final, Protocol
 
+from mypy_extensions import mypyc_attr
+
 from headrace_api.names import prompt_class_labels
 from headrace_router.core.selection import Pick
 from headrace_router.core.view import ModelView, TableView
@@ -99,6 +101,7 @@ class Ledger:
                             family[labels]
 
 
+@mypyc_attr(free_list_len=1)
 class Account:
     """One request's account.
 
@@ -217,7 +220,7 @@ class Account:
             demand.stream.observe(now - self.started)
         else:
             if observer is not None:
-                usage = observer.usage()
+                usage = observer.usage(engine.form)
             demand.unary.observe(now - self.started)
         inputs, outputs = usage.input_tokens, usage.output_tokens
         learned.answered(self.body_bytes, events, input_tokens=inputs, output_tokens=outputs)

@@ -13,6 +13,7 @@ from headrace_router.core.view import ModelView, PolicyView
 from headrace_router.telemetry.accumulators import Counter, Histogram, Summary
 from headrace_router.telemetry.metrics import Demand, Family, Metrics
 from headrace_router.telemetry.tokens import Learned
+from headrace_router.telemetry.usage_form import UsageForm
 
 _T = TypeVar("_T")
 # Values of the label mode.
@@ -88,12 +89,13 @@ class DemandEntry:
 
 
 class EngineEntry:
-    """Children of one engine, and its attempts for one model by outcome."""
+    """Children of one engine, its attempts for one model by outcome, and how its answers end."""
 
-    __slots__ = ("duration", "input_tokens", "outcomes", "output_tokens", "tbot", "ttft")
+    __slots__ = ("duration", "form", "input_tokens", "outcomes", "output_tokens", "tbot", "ttft")
 
     def __init__(self, metrics: Metrics, model: tuple[str, ...], engine: str) -> None:
         own = (engine,)
+        self.form = UsageForm()
         self.outcomes: ByName[Counter] = ByName(lambda outcome: metrics.requests[(*model, engine, outcome)])
         self.duration: Summary = metrics.engine_duration[own]
         self.ttft: Summary = metrics.engine_ttft[own]

@@ -13,10 +13,11 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from headrace_router.telemetry.events import Event, Inner, StatedUsage
 from headrace_router.telemetry.signs import sign_of
+from headrace_router.telemetry.usage_form import UsageForm
 
 MAX_LINE: Final = 64 * 1024
 MAX_UNARY: Final = 256 * 1024
@@ -36,6 +37,7 @@ _EVENT: Final = msgspec.json.Decoder(Event)
 _STATED: Final = msgspec.json.Decoder(Inner)
 
 
+@mypyc_attr(free_list_len=1, acyclic=True)
 class Usage:
     """Tokens that an answer's usage states; None is unknown."""
 
@@ -73,6 +75,7 @@ def stated_usage(rest: bytes) -> StatedUsage | None:
     return _STATED.decode(b"{" + rest).usage
 
 
+@mypyc_attr(free_list_len=1, acyclic=True)
 class StreamObserver:
     """Feed it every chunk; ``feed`` tells whether the first token has been seen by now."""
 
@@ -322,6 +325,7 @@ def _says_none(rest: bytes) -> bool:
     return rest[7:12] == b":null" and rest.find(_USAGE, 12) < 0
 
 
+@mypyc_attr(free_list_len=1, acyclic=True)
 class UnaryObserver:
     """Collects a unary answer up to a bound and reads its usage at the end; beyond the bound, out of its last bytes."""
 
@@ -346,15 +350,25 @@ class UnaryObserver:
             self._more = None
         return False
 
-    def usage(self) -> Usage:
-        """What the whole answer's usage says; not to be changed."""
+    def usage(self, form: UsageForm | None = None) -> Usage:
+        """What the whole answer's usage says; not to be changed. ``form``: of answers from where this one came."""
         data = self._whole()
+        if form is not None and form.meets(data):
+            found = Usage()
+            if form.inputs >= 0:
+                found.input_tokens = form.inputs
+            if form.outputs >= 0:
+                found.output_tokens = form.outputs
+            return found
         at = data.rfind(_USAGE)
         if at < 0:
             return NO_USAGE
         found = Usage()
+        rest = data[at:]
         try:
-            found.take(stated_usage(data[at:]))
+            found.take(stated_usage(rest))
+            if form is not None:
+                form.take_on(rest, found.input_tokens, found.output_tokens)
         except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
             if self._size <= MAX_UNARY:
                 found.take(_usage_of(data))

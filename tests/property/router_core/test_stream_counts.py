@@ -8,11 +8,13 @@ from collections.abc import Callable
 from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace_router.telemetry.signs import sign_of
 from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+from headrace_router.telemetry.usage_form import UsageForm
 
 Json = dict[str, Any]
 
@@ -357,8 +359,61 @@ def test_usage_of_a_whole_answer_is_that_of_a_full_decoder(answer: Json, piece: 
     for start in range(0, len(text), piece):
         observer.feed(text[start : start + piece].encode("utf-8", "surrogatepass"))
     right = Decoder(b"data: " + json.dumps({"usage": answer.get("usage")}).encode() + b"\n\n", ended=True)
-    found = observer.usage()
-    assert [found.input_tokens, found.output_tokens] == right.usage
+    form = UsageForm()
+    for found in (observer.usage(), observer.usage(form), observer.usage(form)):
+        assert [found.input_tokens, found.output_tokens] == right.usage
+
+
+# Ends of answers as engines write them, with room for numbers.
+ENDS = [
+    b'"usage":{"prompt_tokens":%b,"completion_tokens":%b,"total_tokens":%b}}',
+    b'"usage":{"prompt_tokens":%b,"total_tokens":%b,"completion_tokens":%b,"prompt_tokens_details":null},"x":[1,{"a":2}]}\n',
+    b'"usage":{"input_tokens":%b,"output_tokens":%b,"cache":{"read":%b}}}',
+    b'"usage":{"prompt_tokens":%b,"details":{"prompt_tokens":%b},"completion_tokens":%b}}',
+    b'"usage":{"prompt_tokens":%b,"input_tokens":%b,"completion_tokens":%b}}',
+    b'"usage":{"completion_tokens":%b,"note":"\\":%b,","total_tokens":%b}}',
+    b'"usage":{"completion_tokens":%b,"note":":%b,","prompt_tokens":%b}}',
+    b'"usage":null,"metadata":{"a":%b,"e2e_latency":0.%b,"b":%b}}',
+    b'"inner":{"usage":{"prompt_tokens":%b,"completion_tokens":%b,"total_tokens":%b}}}',
+]
+NUMBERS = st.one_of(
+    st.integers(0, 10**9).map(lambda number: b"%d" % number),
+    st.sampled_from(
+        [b"0", b"7", b"00", b"07", b"-1", b"1.5", b"1e3", b"", b"null", b"99999999", b"100000000", b"9" * 30]
+    ),
+)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(ENDS[:3] * 3 + ENDS), NUMBERS, NUMBERS, NUMBERS, st.sampled_from([b"", b" ", b"}"])),
+        max_size=8,
+    )
+)
+@example([(ENDS[0], b"1", b"2", b"3", b""), (ENDS[0], b"512", b"128", b"640", b""), (ENDS[0], b"07", b"1", b"1", b"")])
+def test_usage_in_the_form_of_the_answer_before_is_what_a_decoder_reads(answers: list[tuple[bytes, ...]]) -> None:
+    form = UsageForm()
+    for end, first, second, third, behind in answers:
+        observer = UnaryObserver()
+        observer.feed(b'{"id":"a","choices":[],' + end % (first, second, third) + behind)
+        plain, found = observer.usage(), observer.usage(form)
+        assert (found.input_tokens, found.output_tokens) == (plain.input_tokens, plain.output_tokens)
+
+
+@pytest.mark.parametrize(
+    ("end", "met"), [*zip(ENDS, [True, True, True, False, False, False, True, False, False], strict=True)]
+)
+def test_the_usual_ends_have_a_form(end: bytes, met: bool) -> None:
+    """Else each is decoded: right, and dearer."""
+    form = UsageForm()
+    for numbers in ((b"1", b"2", b"3"), (b"400", b"50", b"60")):
+        observer = UnaryObserver()
+        observer.feed(b'{"id":"a","choices":[],' + end % numbers)
+        observer.usage(form)
+        taken = form.meets(b'{"id":"b",' + end % (b"12", b"0", b"9999999"))
+        assert taken is met
+    assert not form.meets(b'{"id":"b",' + end % (b"012", b"01", b"05"))
+    assert not form.meets(b"")
 
 
 def test_the_usual_events_have_a_sign() -> None:
