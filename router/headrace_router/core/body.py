@@ -26,6 +26,7 @@ MAX_DIGITS: Final = 1_024
 MAX_MODEL_NAME: Final = 256
 
 _PREFIX: Final = "field_"
+_ALL_DIGITS: Final = b"0123456789"
 _DIGITS: Final = re.compile(rb"[0-9]{3}")
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 _STRIDE: Final = MAX_DIGITS // 4
@@ -127,26 +128,34 @@ def replace_model(data: bytes, served_name: str) -> bytes:
 
 def _plain(data: bytes, facts: BodyFacts) -> bool:
     """Whether cheap signs alone prove that none of the checks below would find anything; most bodies are such."""
-    if facts.messages is not MISSING:
-        name, value = b'"messages"', bytes(facts.messages)
-    elif facts.input is not MISSING:
-        name, value = b'"input"', bytes(facts.input)
-    else:
-        name, value = b'"prompt"', bytes(facts.prompt)
+    name, raw = b'"messages"', facts.messages
+    if raw is MISSING:
+        name, raw = b'"input"', facts.input
+        if raw is MISSING:
+            name, raw = b'"prompt"', facts.prompt
+    value = bytes(raw)
+    size = len(value)
     rest = data
-    if len(value) >= _LONG:
+    if size >= _LONG:
         behind = data.find(name) + len(name)
         start = data.find(value[:1], behind, behind + _NEAR)
         if start < 0 or not data.startswith(value, start):
             return False
-        rest = data[:start] + data[start + len(value) :]
+        rest = data[:start] + data[start + size :]
     return (
         len(rest) <= _SHORT
         and b"\\" not in rest
         and rest.count(b'"model"') == 1
-        and (len(data) < MAX_DIGITS or _DIGITS.search(data[::_STRIDE]) is None)
+        and (len(data) < MAX_DIGITS or not _digits_in_a_row(data[::_STRIDE]))
         and _brackets(data) <= MAX_DEPTH
     )
+
+
+def _digits_in_a_row(sample: bytes) -> bool:
+    """Whether three stand side by side."""
+    if len(sample.translate(None, _ALL_DIGITS)) > len(sample) - 3:
+        return False
+    return _DIGITS.search(sample) is not None
 
 
 class _Outline:
@@ -224,7 +233,7 @@ def _suspicious(data: bytes, facts: BodyFacts) -> BadBody | None:
     """The checks that the decoder doesn't make; each looks closely only where a cheap sign says so."""
     outline = _Outline(data, facts)
     # A run of MAX_DIGITS digits covers at least three samples in a row.
-    long = _DIGITS.search(data[::_STRIDE]) is not None
+    long = _digits_in_a_row(data[::_STRIDE])
     if (long or _may_be_deep(outline)) and (fault := _misshapen(Shape(data, MAX_DIGITS))):
         return fault
     spans = outline.models()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from headrace_router.core.guard import Variant, load_bound
 from headrace_router.core.routes import EngineView, RouteSet, RouteView
@@ -21,13 +21,16 @@ SPARE_CANDIDATES: Final = 16
 NO_SLOT: Final = -1
 
 
-class Choice(NamedTuple):
+class Choice:
     """first: whether it is the first choice. saves: seconds that a spill by price saves, else 0. over: by the bound."""
 
-    route: RouteView
-    first: bool
-    saves: float = 0.0
-    over: bool = False
+    __slots__ = ("first", "over", "route", "saves")
+
+    def __init__(self, route: RouteView, first: bool, saves: float = 0.0, over: bool = False) -> None:
+        self.route = route
+        self.first = first
+        self.saves = saves
+        self.over = over
 
 
 def choose(routes: RouteSet, slot: int, now: float, avoid: Collection[str], look: bool = False) -> Choice | None:

@@ -28,11 +28,22 @@ _PRIME: Final = 1_073_741_789
 _LOG_PRIME: Final = log(_PRIME)
 # Whole orders (about 2 KiB each at 256 engines) kept for slots that spilled or lost their first engine.
 _KEPT_ORDERS: Final = 1_024
+# Keys whose slots are known: sessions ask again and again. At most some 2 MiB.
+_MOST_KNOWN: Final = 16_384
+_KNOWN_KEY: Final = 64
+_KNOWN: Final[dict[bytes, int]] = {}
 
 
 def slot_of(key: bytes) -> int:
-    """The slot of an affinity key, 0 to SLOTS - 1."""
-    return int.from_bytes(blake2b(key, digest_size=8).digest(), "big") % SLOTS
+    """The slot of an affinity key, 0 to SLOTS - 1. Short ones that came lately are known."""
+    slot = _KNOWN.get(key)
+    if slot is None:
+        slot = int.from_bytes(blake2b(key, digest_size=8).digest(), "big") % SLOTS
+        if len(key) <= _KNOWN_KEY:
+            if len(_KNOWN) >= _MOST_KNOWN:
+                _KNOWN.clear()
+            _KNOWN[key] = slot
+    return slot
 
 
 @lru_cache(maxsize=16_384)
