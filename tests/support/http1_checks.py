@@ -227,6 +227,8 @@ def check_requests(raws: Iterable[bytes]) -> list[RequestHead]:
     heads = RequestHeads()
     accepted = []
     for raw in raws:
+        for data in (raw, raw[:-2], raw + b"{}", raw[:-3] + raw, b"\r\n" + raw):
+            assert heads.find_end(data) == find_end(data, 0)
         found, alone = heads.parse(raw), parse_request_head(raw)
         if isinstance(alone, BadHead):
             assert found == alone
@@ -252,6 +254,8 @@ def check_responses(raws: Iterable[tuple[bytes, bool]]) -> list[ResponseHead]:
     heads = ResponseHeads()
     accepted = []
     for raw, to_head in raws:
+        for data in (raw, raw[:-2], raw + b"{}", raw[:-3] + raw):
+            assert heads.find_end(data) == find_end(data, 0)
         try:
             alone = parse_response_head(raw, bodiless_request=to_head)
         except BrokenHead as error:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from headrace_router.http1.heads import Head, passing
+from headrace_router.http1.heads import NOTHING, REQUEST_ID_IS, Head, forwarded, passing
 from headrace_router.http1.lines import (
     CREDENTIAL,
     ENCODED,
@@ -32,8 +32,6 @@ MAX_HOPS: Final = 20
 _ID_BYTES: Final = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.:/+=@"
 _NOT_NAMED: Final = frozenset({b"close", b"keep-alive", b""})
 _NONE: Final[frozenset[bytes]] = frozenset()
-_FORWARDED_FOR: Final = b"X-Forwarded-For: "
-_REQUEST_ID: Final = b"x-request-id: "
 _CRLF: Final = b"\r\n"
 
 
@@ -135,11 +133,10 @@ def head_to_engine(head: Head, peer: str | None, request_id: str, keep: frozense
         return to_engine(head.lines, peer=peer, request_id=request_id, keep=keep, drop_authorization=drops, rules=rules)
     passed = passing(head.own, keep, drops)
     passed.append(head.behind.to_engine(keep, drops))
-    if peer:
-        passed.append(_FORWARDED_FOR)
-        passed.append(peer.encode("latin-1", "replace"))
-        passed.append(_CRLF)
-    passed.append(_REQUEST_ID)
+    if not peer:
+        passed.append(REQUEST_ID_IS)
+    else:
+        passed.append(forwarded(peer) if head.before is NOTHING else head.before.said(peer))
     passed.append(request_id.encode("ascii"))
     passed.append(_CRLF)
     return b"".join([head.before.to_engine(keep, drops), *passed])
@@ -147,7 +144,7 @@ def head_to_engine(head: Head, peer: str | None, request_id: str, keep: frozense
 
 def head_to_client(head: Head, said: bytes, request_id: str, *, sse: bool) -> bytes:
     """``to_client`` of a head, with these lines of our own and the request id behind."""
-    ours = [said, _REQUEST_ID, request_id.encode("ascii"), _CRLF]
+    ours = [said, REQUEST_ID_IS, request_id.encode("ascii"), _CRLF]
     if sse or head.rules & NAMES:
         return to_client(head.lines, extra=b"".join(ours), sse=sse, rules=head.rules)
     own = [line.raw for line in head.own if not line.rule & STOPS_BEFORE_CLIENT]

@@ -11,13 +11,14 @@ from typing import Final
 
 from headrace_router.http1.lines import CREDENTIAL, STEERS, STOPS_BEFORE_CLIENT, STOPS_BEFORE_ENGINE, Line
 
+REQUEST_ID_IS: Final = b"x-request-id: "
 _NO_NAMES: Final[frozenset[bytes]] = frozenset()
 
 
 class Still:
     """Lines in a row that don't change, with answers that are kept. ``rules``: the flags of all together."""
 
-    __slots__ = ("_drops", "_keep", "_names", "_to_client", "_to_engine", "_wanted", "lines", "rules")
+    __slots__ = ("_drops", "_keep", "_names", "_peer", "_said", "_to_client", "_to_engine", "_wanted", "lines", "rules")
 
     def __init__(self, lines: list[Line]) -> None:
         self.lines = lines
@@ -27,6 +28,8 @@ class Still:
         self.rules = rules
         self._to_engine: bytes | None = None
         self._to_client: bytes | None = None
+        self._peer = ""
+        self._said = b""
         self._keep = _NO_NAMES
         self._drops = False
         self._names: dict[bytes, str] | None = None
@@ -40,6 +43,13 @@ class Still:
             self._keep = keep
             self._drops = drops
         return found
+
+    def said(self, peer: str) -> bytes:
+        """What is said to engines behind a client's lines, up to the request id."""
+        if peer is not self._peer:
+            self._peer = peer
+            self._said = forwarded(peer)
+        return self._said
 
     def to_client(self) -> bytes:
         """What of it passes to clients, joined."""
@@ -106,6 +116,11 @@ class Head:
         if before:
             own = before + own
         return own + behind if behind else own
+
+
+def forwarded(peer: str) -> bytes:
+    """Whom a request comes from, and the beginning of the request id's line."""
+    return b"".join([b"X-Forwarded-For: ", peer.encode("latin-1", "replace"), b"\r\n", REQUEST_ID_IS])
 
 
 def passing(lines: list[Line], keep: frozenset[bytes], drops: bool) -> list[bytes]:

@@ -35,6 +35,7 @@ _MAX_CREDIT: Final = 8
 _CREDIT: Final = 4
 _MISS: Final = 2
 _CRLF: Final = b"\r\n"
+_HEAD_ENDS: Final = b"\r\n\r\n"
 
 
 class Slot:
@@ -104,12 +105,14 @@ class Pattern:
         "_last",
         "_length",
         "_looked",
+        "_number",
         "_once",
         "_prefix",
         "_rest",
         "_rules",
         "_slots",
         "_start",
+        "_stated",
         "_still",
         "_suffix",
         "_tail",
@@ -130,9 +133,18 @@ class Pattern:
         self._credit = _CREDIT
         self._rest = 0
         self._looked = 0
+        self._stated: Line | None = None  # the last Content-Length between, and what it says
+        self._number = 0
         self.rules = 0
         self.length: int | None = None
         self._forget()
+
+    def find_end(self, data: bytes) -> int:
+        """As request_head.find_end from the beginning; what stood still there is known to have none."""
+        prefix = self._prefix
+        start = self._start - 2 if prefix is not None and data.startswith(prefix) else 0
+        found = data.find(_HEAD_ENDS, start)
+        return found + 4 if found >= 0 else -1
 
     def own(self, head: bytes) -> list[Line] | None:
         """The lines of a head between ``before`` and ``behind``; None: it isn't like the last, or not as it should be.
@@ -188,7 +200,10 @@ class Pattern:
                 if rule & together & self._once:
                     return False
                 if rule & LENGTH and not rule & BAD_LENGTH:
-                    self.length = int(line.value)
+                    if line is not self._stated:
+                        self._number = int(line.value)
+                        self._stated = line
+                    self.length = self._number
                 together |= rule
         self.rules = together
         return True

@@ -171,6 +171,10 @@ class RequestHeads:
         self._method = ""
         self._target = ""
 
+    def find_end(self, data: bytes) -> int:
+        """As the function, from the beginning of what came."""
+        return self._pattern.find_end(data)
+
     def parse(self, head: bytes) -> RequestHead | BadHead:
         """See parse_request_head."""
         found = self._like_the_last(head)

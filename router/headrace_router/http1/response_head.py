@@ -130,6 +130,10 @@ class ResponseHeads:
         self._status = 0
         self._reason = b""
 
+    def find_end(self, data: bytes) -> int:
+        """As request_head.find_end, from the beginning of what came."""
+        return self._pattern.find_end(data)
+
     def parse(self, head: bytes, *, bodiless_request: bool) -> ResponseHead:
         """See parse_response_head."""
         if not bodiless_request:

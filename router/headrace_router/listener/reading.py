@@ -144,7 +144,7 @@ class Reading(Client):
             if self._held:
                 self._wait(data)
                 return
-            end = find_end(data, 0)
+            end = self._heads.find_end(data)
             if end < 0:
                 self._keep(data)
                 return

@@ -283,7 +283,7 @@ class Connection(Held):
         """Where the head ends in what was begun and this; -1 keeps both for later."""
         begun = self._begun
         if begun is None:
-            end = find_end(data, 0)
+            end = self._keeper.heads.find_end(data)
             if end < 0 and data:
                 self._begun = bytearray(data)
             return end
