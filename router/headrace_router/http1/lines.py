@@ -38,7 +38,6 @@ ENCODED: Final = 1 << 22  # Content-Encoding that is not identity
 AUTHORIZATION: Final = 1 << 23
 
 MAX_FIELD: Final = 32 * 1024
-MAX_LINES: Final = 100
 # Digits of a Content-Length; ten thousand times what any body here can have.
 MAX_DIGITS: Final = 15
 

@@ -15,7 +15,6 @@ from headrace_router.http1.lines import (
     BAD_LENGTH,
     LENGTH,
     MAX_DIGITS,
-    MAX_LINES,
     VALUE_COUNTS,
     KnownLines,
     Line,
@@ -137,7 +136,7 @@ class Pattern:
         self._number = 0
         self.rules = 0
         self.length: int | None = None
-        self._forget()
+        self.forget()
 
     def find_end(self, data: bytes) -> int:
         """As request_head.find_end from the beginning; what stood still there is known to have none."""
@@ -149,7 +148,8 @@ class Pattern:
     def own(self, head: bytes) -> list[Line] | None:
         """The lines of a head between ``before`` and ``behind``; None: it isn't like the last, or not as it should be.
 
-        Of a Content-Length that isn't one, ``length`` tells nothing.
+        Of a Content-Length that isn't one, ``length`` tells nothing. Who doesn't take the head must ``forget``: what
+        stands still is made of lines that stood beside each other in heads that were taken.
         """
         prefix = self._prefix
         if prefix is None or not head.startswith(prefix) or not head.endswith(self._suffix):
@@ -170,11 +170,18 @@ class Pattern:
         # Never shorter than this: what stands before ``start`` is LF.
         if head[stop - 2 : stop] != _CRLF:
             return None
-        try:
-            own = self._between(head[start : stop - 2].split(_CRLF))
-        except Malformed:
+        parts = head[start : stop - 2].split(_CRLF)
+        if self._still + len(parts) > MAX_REMEMBERED:
             return None
-        return own if self._together(own) else None
+        try:
+            own = self._between(parts)
+        except Malformed:
+            self.forget()
+            return None
+        if self._together(own):
+            return own
+        self.forget()
+        return None
 
     def _between(self, parts: list[bytes]) -> list[Line]:
         slots, known = self._slots, self._known
@@ -191,8 +198,6 @@ class Pattern:
 
     def _together(self, own: list[Line]) -> bool:
         """Whether they may stand beside those that stand still."""
-        if self._still + len(own) > MAX_LINES:
-            return False
         together = self.rules
         for line in own:
             rule = line.rule
@@ -230,7 +235,7 @@ class Pattern:
         if self._credit < 0:
             self._credit = _CREDIT
             self._rest = _REST
-            self._forget()
+            self.forget()
             return False
         before, behind = self.before.lines, self.behind.lines
         last = [*before, *[slot.line for slot in self._slots], *behind]
@@ -276,7 +281,8 @@ class Pattern:
             if line.rule & LENGTH:
                 self._length = int(line.value)
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Begin anew."""
         self._prefix = None
         self._first = self._suffix = b""
         self._start = self._tail = self._still = self._rules = 0

@@ -32,11 +32,11 @@ from headrace_router.http1.lines import (
     TooLong,
 )
 from headrace_router.http1.lines import MAX_FIELD as MAX_FIELD
-from headrace_router.http1.lines import MAX_LINES as MAX_LINES
 from headrace_router.http1.recurring import Pattern
 
 MAX_HEAD: Final = 64 * 1024
 MAX_LINE: Final = 16 * 1024
+MAX_LINES: Final = 100
 # Around the target: CRLF, a method, two spaces, a version.
 _MAX_REQUEST_LINE: Final = MAX_LINE + 64
 
@@ -195,6 +195,7 @@ class RequestHeads:
             return None
         rules = pattern.rules
         if rules & _UNUSUAL or not rules & HOST:
+            pattern.forget()
             return None
         request = RequestHead(self._method, self._target, 1, pattern.before, own, pattern.behind, rules)
         request.length = pattern.length

@@ -18,15 +18,16 @@ from headrace_router.http1.lines import (
     FROM_ENGINES,
     KEEPS,
     LENGTH,
-    MAX_LINES,
     Line,
     Malformed,
 )
 from headrace_router.http1.recurring import Pattern
-from headrace_router.http1.request_head import MAX_HEAD
+from headrace_router.http1.request_head import MAX_HEAD, MAX_LINES
 
 _CONTROL: Final = ALL_CONTROL.replace(b"\t", b"")
 _ONCE: Final = LENGTH | CODING
+_FRAMING: Final = LENGTH | BAD_LENGTH | CODING | CHUNKED | CLOSES
+_BY_CHUNKS: Final = CODING | CHUNKED
 _VERSIONS: Final = {b"HTTP/1.1 ": 1, b"HTTP/1.0 ": 0}
 _BODILESS: Final = frozenset({204, 304})
 _MAX_KNOWN: Final = 256
@@ -152,13 +153,15 @@ class ResponseHeads:
         if own is None:
             return None
         rules = pattern.rules
-        if rules & LENGTH and rules & (BAD_LENGTH | CODING | CLOSES):
+        framing = rules & _FRAMING
+        if framing != LENGTH and framing != _BY_CHUNKS:
+            pattern.forget()
             return None
         response = ResponseHead(self._status, self._reason, 1, pattern.before, own, pattern.behind, rules)
-        if rules & LENGTH:
+        if framing == LENGTH:
             response.length = pattern.length
         else:
-            _settle(response, rules, b"", False)
+            response.chunked = True
         return response
 
 
