@@ -1,4 +1,4 @@
-"""Built parts of the test cluster, kept in the user's cache folder under a hash of what they are made of.
+"""Built parts of the test cluster and of tests, kept in the user's cache folder under a hash of what they are made of.
 
 A part is made once however many runs ask for it at the same time, and is whole or absent: it is built beside its place
 and renamed into it. Of each part the few that were used last are kept.
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 KEPT = 3  # of each part
-IN_USE = 900.0  # seconds after its last use for which a part is kept in any case: a run may be reading it
+IN_USE = 900.0  # a run may be reading it
 
 
 def folder() -> Path:
@@ -51,26 +51,29 @@ def locked(path: Path) -> Iterator[None]:
         yield
 
 
-def part(name: str, key: str, build: Callable[[Path], None]) -> Path:
-    """The folder of part ``name`` for ``key``. If there is none, ``build`` fills the one that it is given."""
+def part(name: str, key: str, build: Callable[[Path], None], *, in_use: float = IN_USE) -> Path:
+    """The folder of part ``name`` for ``key``. If there is none, ``build`` fills the one that it is given.
+
+    in_use: seconds after its last use for which it is kept in any case.
+    """
     place = folder() / f"{name}-{key}"
     with locked(folder() / f"{name}.lock"):
         if not place.exists():
-            sys.stderr.write(f"headrace: building the test cluster's {name}\n")
+            sys.stderr.write(f"headrace: building {name}\n")
             started = time.monotonic()
             unfinished = folder() / f"{name}.part"
             shutil.rmtree(unfinished, ignore_errors=True)
             unfinished.mkdir()
             build(unfinished)
             unfinished.rename(place)
-            _prune(name)
+            _prune(name, in_use)
             sys.stderr.write(f"headrace: {name} built in {time.monotonic() - started:.0f} s\n")
         os.utime(place)
     return place
 
 
-def _prune(name: str) -> None:
+def _prune(name: str, in_use: float) -> None:
     by_use = sorted(folder().glob(f"{name}-*"), key=lambda place: place.stat().st_mtime, reverse=True)
     for place in by_use[KEPT:]:
-        if time.time() - place.stat().st_mtime > IN_USE:
+        if time.time() - place.stat().st_mtime > in_use:
             shutil.rmtree(place, ignore_errors=True)

@@ -167,9 +167,10 @@ class Selector:
     def install(self, view: TableView) -> None:
         """Swap the tables. ``view`` is to be built with ``previous=self.view``: one at a time."""
         for model in self.view.models.values():
-            model.pool.own = 0
+            model.pool.recount(0)
         for model in view.models.values():
-            model.pool.own = model.pool.total = model.pool.out = 0
+            model.pool.recount(0)
+            model.pool.total = model.pool.out = 0
         for engine in view.engines.values():
             state = engine.state
             state.endpoints = engine.endpoints
@@ -177,7 +178,7 @@ class Selector:
             state.troubled = True
             out = sum(endpoint.ejected for endpoint in engine.endpoints)
             for pool in engine.pools:
-                pool.own += state.own
+                pool.recount(pool.own + state.own)
                 pool.total += len(engine.endpoints)
                 pool.out += out
         for policy in view.policies:

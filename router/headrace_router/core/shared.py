@@ -95,70 +95,64 @@ class Cells:
 class SharedEndpoint(EndpointState):
     """An address with requests of all processes; its health is this process's own experience."""
 
-    __slots__ = ("_own", "at", "cells", "numbers", "other")
+    __slots__ = ("at", "cells", "numbers", "other")
 
     def __init__(self, url: str, who: str, cells: Cells) -> None:
-        self._own = 0
+        super().__init__(url, who)
         self.cells = cells
         self.numbers, self.at, self.other = cells.numbers, cells.at, cells.other
-        super().__init__(url, who)
 
     @property
     def in_flight(self) -> int:
         if self.other >= 0:
-            return self._own + self.numbers[self.other]
-        return self._own + self.cells.others()
+            return self.own + self.numbers[self.other]
+        return self.own + self.cells.others()
 
-    @in_flight.setter
-    def in_flight(self, number: int) -> None:
-        """What the base class begins with."""
+    def take(self) -> None:
+        """One more request in flight."""
+        self.own += 1
+        self.numbers[self.at] += 1
 
-    @property
-    def own(self) -> int:
-        return self._own
+    def give_back(self) -> None:
+        """The request ended, whichever way."""
+        self.own -= 1
+        self.numbers[self.at] -= 1
 
 
 class SharedPool(Pool):
     """Engines of one model, their requests in all processes, and which processes want more of them than they got."""
 
-    __slots__ = ("_local", "_own", "at", "cells", "numbers", "returned")
+    __slots__ = ("at", "cells", "numbers", "returned")
 
     def __init__(self, cells: Cells) -> None:
-        self._local = 0
-        self._own = 0
+        super().__init__()
         self.cells = cells
         self.numbers, self.at, self.returned = cells.numbers, cells.at, cells.returned
-        super().__init__()
 
     @property
     def in_flight(self) -> int:
-        return self._own + self.cells.others()
-
-    @in_flight.setter
-    def in_flight(self, number: int) -> None:
-        """What the base class begins with."""
-
-    @property
-    def own(self) -> int:
-        return self._own
-
-    @own.setter
-    def own(self, number: int) -> None:
-        self.cells.add(number - self._own)
-        self._own = number
+        return self.own + self.cells.others()
 
     @property
     def changes(self) -> int:
-        """Grows with what any process gives back, so that no process believes an old refusal."""
-        return self._local + sum(self.cells.of(RETURNED))
+        """Grows with what any process gives back too, so that no process believes an old refusal."""
+        return self._changes + sum(self.cells.of(RETURNED))
 
-    @changes.setter
-    def changes(self, number: int) -> None:
-        """What the base class begins with."""
+    def recount(self, own: int) -> None:
+        """Requests in flight of this process are ``own``: its engines are others now."""
+        self.cells.add(own - self.own)
+        self.own = own
 
-    def changed(self) -> None:
-        """Something of this process alone."""
-        self._local += 1
+    def take(self) -> None:
+        """One more request in flight."""
+        self.own += 1
+        self.numbers[self.at] += 1
+
+    def give_back(self) -> None:
+        """The request ended."""
+        self.own -= 1
+        self.numbers[self.at] -= 1
+        self.numbers[self.returned] += 1
 
     def wants(self, now_us: int) -> None:
         """This process was refused for want of room."""
@@ -175,62 +169,36 @@ class SharedPool(Pool):
 class SharedEngine(EngineState):
     """An engine with requests of all processes. held_back: places counted as taken, because others wait for them."""
 
-    __slots__ = ("_own", "at", "begin", "cells", "held_back", "memory", "numbers", "other", "read")
-    pools: tuple[SharedPool, ...]
+    __slots__ = ("at", "begin", "cells", "held_back", "memory", "numbers", "other", "read")
 
     def __init__(self, engine: str, memory: Memory) -> None:
-        self._own = 0
+        super().__init__(engine)
         self.held_back = 0
         self.memory = memory
         self.cells = cells = Cells(memory, f"engine {engine}")
         self.read, self.begin = cells.read, cells.begin
         self.numbers, self.at, self.other = cells.numbers, cells.at, cells.other
-        super().__init__(engine)
 
     @property
     def in_flight(self) -> int:
         if self.other >= 0:
-            return self._own + self.numbers[self.other] + self.held_back
+            return self.own + self.numbers[self.other] + self.held_back
         numbers = self.numbers
-        return self._own + sum(self.read(numbers, self.begin)) - numbers[self.at] + self.held_back
-
-    @in_flight.setter
-    def in_flight(self, number: int) -> None:
-        """What the base class begins with."""
-
-    @property
-    def own(self) -> int:
-        return self._own
+        return self.own + sum(self.read(numbers, self.begin)) - numbers[self.at] + self.held_back
 
     def endpoint(self, url: str, who: str = "") -> SharedEndpoint:
         """The state of a new address of it."""
         return SharedEndpoint(url, who, Cells(self.memory, f"endpoint {self.id} {url}"))
 
-    def take(self, endpoint: SharedEndpoint) -> None:  # type: ignore[override]
+    def take(self, endpoint: EndpointState) -> None:
         """One more request in flight."""
-        self._own += 1
+        super().take(endpoint)
         self.numbers[self.at] += 1
-        endpoint._own += 1
-        endpoint.numbers[endpoint.at] += 1
-        for pool in self.pools:
-            pool._own += 1
-            pool.numbers[pool.at] += 1
 
-    def give_back(self, endpoint: SharedEndpoint) -> None:  # type: ignore[override]
+    def give_back(self, endpoint: EndpointState) -> None:
         """The request ended, whichever way."""
-        self._own -= 1
+        super().give_back(endpoint)
         self.numbers[self.at] -= 1
-        endpoint._own -= 1
-        endpoint.numbers[endpoint.at] -= 1
-        for pool in self.pools:
-            pool._own -= 1
-            pool.numbers[pool.at] -= 1
-            pool.numbers[pool.returned] += 1
-
-    def changed(self) -> None:
-        """Something may speak for it again."""
-        for pool in self.pools:
-            pool.changed()
 
 
 class SharedQueue(WaitQueue):

@@ -19,7 +19,7 @@ class EndpointState:
     failures: consecutive ones; late: distinct keys whose first byte timed out since the last answer. ejected, until:
     out of rotation till then, afterwards one trial at a time. epoch: how often it was ejected, which tells outcomes
     of attempts begun before from those begun after. full_until: the engine's own word that it takes nothing.
-    who: the pod there, "" where that isn't known.
+    who: the pod there, "" where that isn't known. own: requests in flight of this process.
     """
 
     __slots__ = (
@@ -27,9 +27,9 @@ class EndpointState:
         "epoch",
         "failures",
         "full_until",
-        "in_flight",
         "late",
         "level",
+        "own",
         "probed",
         "ready",
         "restored",
@@ -42,7 +42,7 @@ class EndpointState:
     def __init__(self, url: str, who: str = "") -> None:
         self.url = url
         self.who = who
-        self.in_flight = 0
+        self.own = 0
         self.failures = 0
         self.late: set[int] | None = None
         self.ejected = False
@@ -56,9 +56,17 @@ class EndpointState:
         self.probed = NEVER
 
     @property
-    def own(self) -> int:
-        """Requests in flight of this process; ``in_flight`` may be those of several (core/shared.py)."""
-        return self.in_flight
+    def in_flight(self) -> int:
+        """Requests in flight, of all processes where there are several (core/shared.py)."""
+        return self.own
+
+    def take(self) -> None:
+        """One more request in flight."""
+        self.own += 1
+
+    def give_back(self) -> None:
+        """The request ended, whichever way."""
+        self.own -= 1
 
     def open(self, now: float) -> bool:
         """Whether it takes a new request: ready, not full, and not ejected unless its trial is due."""
@@ -94,49 +102,66 @@ def endpoints_at(
 class Pool:
     """The engines that serve one model (or several models alike) under one table: who is out, what is in flight.
 
-    changes: how often something happened by which one of them may take requests again. limit: requests in flight that
-    this process may have there, 0 where an engine has no limit.
+    own: requests in flight of this process. limit: how many it may have there, 0 where an engine has no limit.
     """
 
-    __slots__ = ("changes", "in_flight", "limit", "out", "total")
+    __slots__ = ("_changes", "limit", "out", "own", "total")
 
     def __init__(self) -> None:
-        self.changes = 0
+        self._changes = 0
         self.total = 0
         self.out = 0
-        self.in_flight = 0
+        self.own = 0
         self.limit = 0
 
     @property
-    def own(self) -> int:
-        """Requests in flight of this process."""
-        return self.in_flight
+    def in_flight(self) -> int:
+        """Requests in flight, of all processes."""
+        return self.own
 
-    @own.setter
-    def own(self, number: int) -> None:
-        self.in_flight = number
+    @property
+    def changes(self) -> int:
+        """How often something happened by which one of the engines may take requests again."""
+        return self._changes
+
+    def recount(self, own: int) -> None:
+        """Requests in flight of this process are ``own``: its engines are others now."""
+        self.own = own
+
+    def take(self) -> None:
+        """One more request in flight."""
+        self.own += 1
+
+    def give_back(self) -> None:
+        """The request ended."""
+        self.own -= 1
+        self._changes += 1
+
+    def changed(self) -> None:
+        """Something may speak for an engine again."""
+        self._changes += 1
 
 
 class EngineState:
     """One engine, from the table that brought it to the table that left it out.
 
-    troubled: something may speak against an endpoint, so look closer. pools: those of the last
-    view that held it.
+    troubled: something may speak against an endpoint, so look closer. pools: those of the last view that held it.
+    own: requests in flight of this process.
     """
 
-    __slots__ = ("endpoints", "id", "in_flight", "pools", "troubled")
+    __slots__ = ("endpoints", "id", "own", "pools", "troubled")
 
     def __init__(self, engine: str) -> None:
         self.id = engine
-        self.in_flight = 0
+        self.own = 0
         self.endpoints: tuple[EndpointState, ...] = ()
         self.pools: tuple[Pool, ...] = ()
         self.troubled = False
 
     @property
-    def own(self) -> int:
-        """Requests in flight of this process."""
-        return self.in_flight
+    def in_flight(self) -> int:
+        """Requests in flight, of all processes."""
+        return self.own
 
     def endpoint(self, url: str, who: str = "") -> EndpointState:
         """The state of a new address of it."""
@@ -144,23 +169,22 @@ class EngineState:
 
     def take(self, endpoint: EndpointState) -> None:
         """One more request in flight."""
-        self.in_flight += 1
-        endpoint.in_flight += 1
+        self.own += 1
+        endpoint.take()
         for pool in self.pools:
-            pool.in_flight += 1
+            pool.take()
 
     def give_back(self, endpoint: EndpointState) -> None:
         """The request ended, whichever way."""
-        self.in_flight -= 1
-        endpoint.in_flight -= 1
+        self.own -= 1
+        endpoint.give_back()
         for pool in self.pools:
-            pool.in_flight -= 1
-            pool.changes += 1
+            pool.give_back()
 
     def changed(self) -> None:
         """Something may speak for it again."""
         for pool in self.pools:
-            pool.changes += 1
+            pool.changed()
 
     def count_out(self, endpoint: EndpointState, change: int) -> None:
         """Keep the pools' numbers of ejected endpoints; one that the engine no longer has counts nowhere."""

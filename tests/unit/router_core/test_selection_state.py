@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import isgetsetdescriptor, ismemberdescriptor
+
 from headrace_router.core.facts import Outcome, RefusalKind, RequestFacts
 from headrace_router.core.selection import Selector
 from support.router_core import (
@@ -88,7 +90,10 @@ def test_headers_play_no_part() -> None:
     https://github.com/agentgateway/agentgateway/pull/3144
     """
     known = {"model", "key", "body_bytes", "stream", "needs", "priority", "tried", "admitted"}
-    assert set(RequestFacts.__slots__) == known
+    # Compiled classes have no __slots__; their fields are descriptors of another kind.
+    fields = {name for name, at in vars(RequestFacts).items() if ismemberdescriptor(at) or isgetsetdescriptor(at)}
+    assert fields == known
+    assert not hasattr(facts(), "__dict__")
 
 
 def test_probes_trickle_to_what_no_request_reaches() -> None:

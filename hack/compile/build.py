@@ -1,0 +1,97 @@
+"""Compiles modules of a package in place, with mypyc: the step that compiled.py and the wheel share.
+
+    python build.py JOBS FILE…        # in a folder that holds the packages; extension modules appear beside the sources
+
+Run in a process of its own, because mypyc and setuptools keep state and change folders' contents. Names of files are
+relative, and nothing of the folder's own path gets into the result: the same sources give the same bytes anywhere.
+Must not know which modules those are.
+"""
+
+from __future__ import annotations
+
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from mypyc.build import mypycify
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+GENERATED = Path("c")
+# Of mypyc's own library: a slice of bytes whose end lies before its start asks for a negative size, which is a
+# SystemError where Python gives b""; and a slice of everything is copied where Python gives the object itself.
+SLICE = "        Py_ssize_t slice_len = endn - startn;\n"
+MENDED = """\
+        if (endn < startn) {
+            endn = startn;
+        }
+        if (startn == 0 && endn == len && PyBytes_CheckExact(obj)) {
+            Py_INCREF(obj);
+            return obj;
+        }
+"""
+# Functions of one library call each other directly, not by a table that other libraries could change. mypyc's own
+# -Werror is for its authors: a warning of a newer compiler is no reason to have no router.
+FLAGS = ["-fvisibility=hidden", "-Wno-error"]
+
+
+class Unmendable(Exception):
+    """mypyc's library has changed; the message says where."""
+
+
+def mend(folder: Path) -> None:
+    """Give slices of bytes Python's meaning in the copy of mypyc's library in ``folder``.
+
+    Raises:
+        Unmendable: what is to be mended isn't there.
+    """
+    file = folder / "bytes_ops.c"
+    text = file.read_text(encoding="utf-8")
+    if text.count(SLICE) != 1:
+        raise Unmendable(
+            f"{file.name}: mypyc slices bytes in another way than is known here; look whether an end before the start "
+            "gives b'' (tests/integration/compiled), and mend build.py"
+        )
+    file.write_text(text.replace(SLICE, MENDED + SLICE), encoding="utf-8")
+
+
+class Parallel(build_ext):
+    """Compiles the files of one extension at a time, ``jobs`` of them beside each other."""
+
+    jobs = 1
+
+    def build_extensions(self) -> None:
+        """Compile and link all."""
+        compiler: Any = self.compiler
+        one = compiler.compile
+
+        def compile_all(sources: list[str], **options: Any) -> list[str]:
+            with ThreadPoolExecutor(self.jobs) as pool:
+                made = list(pool.map(lambda source: one([source], **options), sources))
+            return [file for files in made for file in files]
+
+        compiler.compile = compile_all
+        super().build_extensions()
+
+
+def build(files: list[str], jobs: int) -> None:
+    """Compile ``files`` (paths below this folder) in place."""
+    Parallel.jobs = jobs
+    extensions = mypycify(
+        ["--strict", *files], opt_level="3", debug_level="0", multi_file=True, target_dir=str(GENERATED)
+    )
+    mend(GENERATED)
+    for extension in extensions:
+        extension.extra_compile_args += FLAGS
+    setup(
+        name="compiled",
+        packages=[],
+        ext_modules=extensions,
+        cmdclass={"build_ext": Parallel},
+        script_args=["-q", "build_ext", "--inplace"],
+    )
+
+
+if __name__ == "__main__":
+    build(sys.argv[2:], int(sys.argv[1]))
