@@ -26,7 +26,7 @@ from headrace_lab.workload.frontends import FRONTENDS
 from headrace_lab.workload.requests import Request, WorkloadSpec
 
 TABLES_WITHIN = 60.0  # seconds for the first tables to reach every router
-ROUTER_READY = r"^headrace router: serving on (http://\S+), admin (http://\S+)$"
+ROUTER_READY = r"^headrace router: serving on (http://\S+), admin (http://[^\s,]+)"
 FLEET_READY = r'^\{.*"control".*\}$'
 CALL_TIMEOUT = aiohttp.ClientTimeout(total=5)
 

@@ -34,6 +34,7 @@ from headrace_router.processes.pages import serve_pages
 from headrace_router.processes.worker import work
 from headrace_router.server.one_of import OneOf
 from headrace_router.server.server import ADMIN_BACKLOG, BACKLOG, Settings, cant_listen, raise_file_limit, url_of
+from headrace_router.telemetry.form import IN_WORDS
 
 log = logging.getLogger("headrace.router")
 
@@ -161,7 +162,8 @@ class Supervisor:
             clients = url_of(self._clients[0].getsockname(), self._settings.scheme)
             apart = f", metrics {url_of(self._metrics[0].getsockname())}" if self._metrics else ""
             admin = url_of(self._admin[0].getsockname())
-            self._say(f"headrace router: serving on {clients}, admin {admin}{apart}, {self._processes} processes")
+            these = f"{self._processes} processes, {IN_WORDS}"
+            self._say(f"headrace router: serving on {clients}, admin {admin}{apart}, {these}")
 
     def _obey(self) -> None:
         while self._came:

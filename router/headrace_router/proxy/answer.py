@@ -14,9 +14,9 @@ import socket
 import struct
 from typing import Final
 
-from headrace_router.outbox import ClientTransport
-
 from mypy_extensions import mypyc_attr
+
+from headrace_router.outbox import ClientTransport
 
 _NO_LINGER: Final = struct.pack("ii", 1, 0)
 # Where Linux's tcp_info has the bytes that the other side has acknowledged (since 4.1).

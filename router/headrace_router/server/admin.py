@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from headrace_api import names
+from headrace_api.version import __version__
 from headrace_router.core.affinity import affinity_key
 from headrace_router.core.explain import explain
 from headrace_router.core.facts import RequestFacts
@@ -26,6 +27,7 @@ from headrace_router.endpoints.services import Services
 from headrace_router.http1.numbers import whole
 from headrace_router.tables.heartbeat import Heartbeat
 from headrace_router.tables.tables import Followed, Tables
+from headrace_router.telemetry.form import FORM
 from headrace_router.telemetry.metrics import Gauges, Metrics, live
 from headrace_router.telemetry.snapshot import Part, page
 
@@ -125,6 +127,7 @@ class Admin:
         return as_json(told, status)
 
     def _live(self) -> Iterable[Gauges]:
+        yield live("headrace_build_info", [((__version__, FORM), 1.0)])
         view = self.selector.view
         engines = view.engines.items()
         # Read as they are rendered, in steps: a thousand engines of many endpoints each are many.

@@ -49,6 +49,7 @@ from headrace_router.tables.tables_from import TablesFrom
 from headrace_router.telemetry.access_log import STDOUT, AccessLog
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import Calm
+from headrace_router.telemetry.form import IN_WORDS
 from headrace_router.telemetry.metrics import Metrics
 from headrace_router.telemetry.trace_settings import TraceSettings, start_tracing
 from headrace_router.upstream.pool import Pool
@@ -330,7 +331,7 @@ async def serve(settings: Settings, say: Callable[[str], None]) -> int:
     router = Router(settings)
     await router.start()
     apart = f", metrics {router.metrics_address}" if router.metrics_address else ""
-    say(f"headrace router: serving on {router.address}, admin {router.admin_address}{apart}")
+    say(f"headrace router: serving on {router.address}, admin {router.admin_address}{apart}, {IN_WORDS}")
     await stopping.wait()
     await router.stop(hurry, drain_delay=None if gentle else 0.0)
     return 0

@@ -64,6 +64,9 @@ LIVE: Final[dict[str, Live]] = {
         "1: the ConfigMap is watched; 0: the mounted file, or the last table, is used instead.", ("table",), "min"
     ),
     "headrace_table_info": Live("Hash of the table in use; always 1.", (*POLICY, "hash"), "max"),
+    "headrace_build_info": Live(
+        "Version, and whether the hot modules run compiled or as source; always 1.", ("version", "form"), "max"
+    ),
     names.METRIC_HEARTBEAT_AGE: Live("Since the operator's last sign of life; absent where none is known.", (), "max"),
 }
 
