@@ -31,9 +31,9 @@ _LONGEST_KEY: Final = 256
 
 
 class AffinityRules:
-    """A table's rules, prepared: (kind, name) in order, names of headers in lower case."""
+    """A table's rules, prepared: (kind, name) in order, names of headers in lower case; steps: with them as bytes."""
 
-    __slots__ = ("fields", "rules")
+    __slots__ = ("fields", "rules", "steps")
 
     def __init__(self, affinity: TableAffinity) -> None:
         rules: list[tuple[str, str]] = []
@@ -45,6 +45,7 @@ class AffinityRules:
             else:
                 rules.append(("prefix", ""))
         self.rules = tuple(rules)
+        self.steps = tuple((kind, name, _encoded(name)) for kind, name in rules)
         self.fields = frozenset(name for kind, name in rules if kind == "field")
 
 
@@ -67,12 +68,19 @@ def affinity_key(rules: AffinityRules, headers: Mapping[str, str], body: BodyFac
 
     Args:
         rules: the policy's.
-        headers: a case-insensitive mapping, or one with lower-case names (``lower_names``).
+        headers: by their names in lower case (``lower_names``).
         body: what was read of the body; None where there is none yet.
     """
-    for kind, name in rules.rules:
+    return key_of(rules, {_encoded(name): _encoded(value) for name, value in headers.items()}, body)
+
+
+def key_of(rules: AffinityRules, headers: dict[bytes, bytes], body: BodyFacts | None) -> bytes | None:
+    """The same of header lines as they came: names in lower case, values of repeated ones as ``lower_names`` has it."""
+    for kind, name, header in rules.steps:
         if kind == "header":
-            key = headers.get(name, "").strip().encode("utf-8", "surrogateescape")
+            key = headers.get(header, b"")
+            # Space around a value may be more than ASCII's.
+            key = key.strip() if key.isascii() else _encoded(key.decode("utf-8", "surrogateescape").strip())
         elif body is None:
             continue
         elif kind == "field":
@@ -82,6 +90,10 @@ def affinity_key(rules: AffinityRules, headers: Mapping[str, str], body: BodyFac
         if key:
             return key if len(key) <= _LONGEST_KEY else blake2b(key, digest_size=32).digest()
     return None
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _field_key(value: object) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
+from collections.abc import Callable
 from typing import Final, cast
 
 import msgspec
@@ -30,6 +30,11 @@ _ALL_DIGITS: Final = b"0123456789"
 _DIGITS: Final = re.compile(rb"[0-9]{3}")
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 _STRIDE: Final = MAX_DIGITS // 4
+# One byte of every so many: a run of MAX_DIGITS digits covers one at least.
+_SPARSE: Final = MAX_DIGITS - 1
+# In longer texts a digit is likely among those.
+_MOST_SPARSE: Final = 2**16
+_BACKSLASH: Final = 0x5C
 _PARTS: Final = msgspec.json.Decoder(list[Raw])
 # Values from this length on are left out of the outline; a name and its value are at most this far apart.
 _LONG: Final = 256
@@ -40,7 +45,21 @@ _SHORT: Final = 1_024
 _MOST_APART: Final = 2**19
 
 
-@lru_cache(maxsize=256)
+_Decode = Callable[[bytes], BodyFacts]
+# Bound methods of decoders; the sets of fields are those of the tables in force.
+_DECODES: Final[dict[frozenset[str], _Decode]] = {}
+_MOST_DECODES: Final = 256
+
+
+def _decode_of(fields: frozenset[str]) -> _Decode:
+    found = _DECODES.get(fields)
+    if found is None:
+        if len(_DECODES) >= _MOST_DECODES:
+            _DECODES.clear()
+        found = _DECODES[fields] = _decoder(fields).decode
+    return found
+
+
 def _decoder(fields: frozenset[str]) -> msgspec.json.Decoder[BodyFacts]:
     extra = sorted(fields - set(BodyFacts.__struct_fields__))
     if not extra:
@@ -64,7 +83,7 @@ def read_body(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts | 
     if not data.isascii() and not _is_utf8(data):
         return BadBody("the body is not UTF-8; right would be JSON in UTF-8")
     try:
-        facts = _decoder(fields).decode(data)
+        facts = _decode_of(fields)(data)
     except msgspec.ValidationError as error:
         return _wrong_field(str(error))
     except msgspec.DecodeError as error:
@@ -118,7 +137,7 @@ def replace_model(data: bytes, served_name: str) -> bytes:
         data: a body that ``read_body`` accepted.
         served_name: what the engine calls the model.
     """
-    outline = _Outline(data, _decoder(frozenset()).decode(data))
+    outline = _Outline(data, _decode_of(_NO_NEEDS)(data))
     spans = outline.models()
     if spans is None or len(spans) != 1:
         raise ValueError("model doesn't stand once in the body; read_body accepts no such body")
@@ -128,34 +147,40 @@ def replace_model(data: bytes, served_name: str) -> bytes:
 
 def _plain(data: bytes, facts: BodyFacts) -> bool:
     """Whether cheap signs alone prove that none of the checks below would find anything; most bodies are such."""
-    name, raw = b'"messages"', facts.messages
-    if raw is MISSING:
-        name, raw = b'"input"', facts.input
-        if raw is MISSING:
-            name, raw = b'"prompt"', facts.prompt
-    value = bytes(raw)
-    size = len(value)
-    rest = data
-    if size >= _LONG:
+    if facts.messages is not MISSING:
+        name, value = b'"messages"', bytes(facts.messages)
+    elif facts.input is not MISSING:
+        name, value = b'"input"', bytes(facts.input)
+    else:
+        name, value = b'"prompt"', bytes(facts.prompt)
+    length = len(value)
+    if length < _LONG:
+        rest, length = data, 0
+    else:
         behind = data.find(name) + len(name)
         start = data.find(value[:1], behind, behind + _NEAR)
         if start < 0 or not data.startswith(value, start):
             return False
-        rest = data[:start] + data[start + size :]
-    return (
-        len(rest) <= _SHORT
-        and b"\\" not in rest
-        and rest.count(b'"model"') == 1
-        and (len(data) < MAX_DIGITS or not _digits_in_a_row(data[::_STRIDE]))
-        and _brackets(data) <= MAX_DEPTH
-    )
-
-
-def _digits_in_a_row(sample: bytes) -> bool:
-    """Whether three stand side by side."""
-    if len(sample.translate(None, _ALL_DIGITS)) > len(sample) - 3:
+        rest = data[:start] + data[start + length :]
+    # What is short and holds a model has no room for a long number.
+    if len(rest) > _SHORT or _BACKSLASH in rest or rest.count(b'"model"') != 1:
         return False
-    return _DIGITS.search(sample) is not None
+    if length > _SPARSE and _may_hold_long_number(value):
+        return False
+    # Each level that is opened is closed: nesting is at most half of what there is.
+    inside = _brackets(value) if length else 0
+    return inside + len(rest) // 2 <= MAX_DEPTH or inside + _brackets(rest) <= MAX_DEPTH
+
+
+def _may_hold_long_number(text: bytes) -> bool:
+    """Whether three digits stand side by side in a sample, of which a run of MAX_DIGITS covers that many."""
+    if len(text) > _MOST_SPARSE or _a_digit(text[_SPARSE - 1 :: _SPARSE]):
+        return _DIGITS.search(text[::_STRIDE]) is not None
+    return False
+
+
+def _a_digit(sample: bytes) -> bool:
+    return len(sample.translate(None, _ALL_DIGITS)) < len(sample)
 
 
 class _Outline:
@@ -232,8 +257,7 @@ def _wrong_field(error: str) -> BadBody:
 def _suspicious(data: bytes, facts: BodyFacts) -> BadBody | None:
     """The checks that the decoder doesn't make; each looks closely only where a cheap sign says so."""
     outline = _Outline(data, facts)
-    # A run of MAX_DIGITS digits covers at least three samples in a row.
-    long = _digits_in_a_row(data[::_STRIDE])
+    long = _may_hold_long_number(data)
     if (long or _may_be_deep(outline)) and (fault := _misshapen(Shape(data, MAX_DIGITS))):
         return fault
     spans = outline.models()

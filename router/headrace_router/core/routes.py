@@ -239,7 +239,7 @@ class ClassView:
             if tokens > CERTAINLY_TOO_LONG * lengths[-1] and self._bounded(needs):
                 return _too_long(tokens, lengths[-1])
             too_short = sum(length < tokens for length in lengths)
-        if not too_short and needs <= self._common:
+        if not too_short and (not needs or needs <= self._common):
             return self.everyone
         found = self._sets.get((needs, too_short))
         if found is None:

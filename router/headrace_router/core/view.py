@@ -112,7 +112,7 @@ class ModelView:
 
     def prompt_class(self, tokens: float) -> int:
         """Index of the prompt class of about ``tokens`` input tokens; an edge belongs to the class above it."""
-        return bisect_right(self.edges, tokens)
+        return bisect_right(self.edges, tokens) if self.edges else 0
 
     def class_of(self, body_bytes: int) -> int:
         """Index of the prompt class of a body of that size."""

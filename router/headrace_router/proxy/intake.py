@@ -11,13 +11,13 @@ from typing import Final
 
 from headrace_api.names import HEADER_CLIENT_RETRY
 from headrace_api.table import TablePriority
-from headrace_router.core.affinity import affinity_key
+from headrace_router.core.affinity import key_of
 from headrace_router.core.body import needs, read_body
 from headrace_router.core.facts import NO_NEEDS, RequestFacts
 from headrace_router.core.json_shapes import BadBody, BodyFacts
 from headrace_router.core.view import ModelView, PolicyView
 from headrace_router.http1.header_rules import garbled, in_a_loop
-from headrace_router.http1.lines import ENCODED, FORWARDED_FOR, GARBLED
+from headrace_router.http1.lines import ENCODED, FORWARDED_FOR, GARBLED, Line
 from headrace_router.http1.numbers import whole
 from headrace_router.http1.paths import Kind, Refused, Route
 from headrace_router.http1.request_head import RequestHead
@@ -26,9 +26,11 @@ from headrace_router.proxy.refusals import Refusal
 
 _UNSET: Final = frozenset({b"", b"null"})
 _MOST_RETRIES: Final = 10**9
-_CLIENT_RETRY: Final = HEADER_CLIENT_RETRY.lower()
+_CLIENT_RETRY: Final = HEADER_CLIENT_RETRY.lower().encode()
 # Answered by the router itself.
 PAGES: Final = (Kind.MODELS, Kind.MODEL)
+_POLICY: Final = Kind.POLICY
+_RESPONSES: Final = Kind.RESPONSES
 _NO_TABLE: Final = Refusal(503, "no_table", "this router has no routing table yet", retry_after=5.0)
 _CODED: Final = Refusal(415, "unsupported_encoding", "send the body without Content-Encoding", final=True)
 _LOOP: Final = Refusal(
@@ -96,13 +98,13 @@ def too_large(limit: int) -> Refusal:
 def take_in(head: RequestHead, route: Route, known: Known, body: bytes) -> Asked | Refusal:
     """Understand a request whose head was not refused."""
     kind = route.kind
-    if kind is Kind.POLICY and (only := known.only_model(route.path)) and (not body or not _is_json(head)):
+    if kind is _POLICY and (only := known.only_model(route.path)) and (not body or not _is_json(head)):
         return _asked_of(only, None, head, route, known, body)
     facts = read_body(body, known.fields)
     if type(facts) is BadBody:
         return Refusal(400, facts.code or "bad_request", facts.message, final=True)
     assert isinstance(facts, BodyFacts)
-    if kind is Kind.RESPONSES and (refusal := _stored(facts)):
+    if kind is _RESPONSES and (refusal := _stored(facts)):
         return refusal
     return _asked_of(facts.model, facts, head, route, known, body)
 
@@ -116,26 +118,31 @@ def _asked_of(
         return Refusal(404, "model_not_found", f"no routing table has a model {model[:128]!r}", final=True)
     policy = found.policy
     size = len(body)
-    if size > policy.table.limits.body:
-        return too_large(policy.table.limits.body)
-    if route.kind is Kind.POLICY and route.path not in policy.table.paths:
-        return Refusal(404, "unknown_path", f"the policy of model {model[:128]!r} passes no such path: {route.path}")
     names = known.headers_of(policy)
-    wanted = names.wanted
-    headers: dict[str, str] = {}
-    for line in head.wanted(wanted):
-        # Of a repeated header the first that is not empty counts.
-        if line.value:
-            headers.setdefault(wanted[line.name], line.value.decode("utf-8", "surrogateescape"))
-    priority = policy.priority(headers.get(names.priority))
-    key = affinity_key(policy.affinity, headers, read)
+    if size > names.largest:
+        return too_large(names.largest)
+    if route.kind is _POLICY and route.path not in policy.table.paths:
+        return Refusal(404, "unknown_path", f"the policy of model {model[:128]!r} passes no such path: {route.path}")
+    headers = _values(head.wanted(names.wanted))
+    named = headers.get(names.priority)
+    priority = policy.priority(None if named is None else named.decode("utf-8", "surrogateescape"))
+    key = key_of(policy.affinity, headers, read)
     if read is None:
         facts = RequestFacts(model, key, size, False, NO_NEEDS, priority.name)
     else:
         facts = RequestFacts(model, key, size, read.stream is True, needs(read), priority.name)
-    retried = headers.get(_CLIENT_RETRY, "0")
-    again = retried != "0" and bool(whole(retried, _MOST_RETRIES))
+    retried = headers.get(_CLIENT_RETRY, b"0")
+    again = retried != b"0" and bool(whole(retried.decode("utf-8", "surrogateescape"), _MOST_RETRIES))
     return Asked(route, found, policy, facts, priority, body, again, names.keep, read is not None)
+
+
+def _values(lines: list[Line]) -> dict[bytes, bytes]:
+    """Values by name; of a repeated header the first that is not empty counts."""
+    values: dict[bytes, bytes] = {}
+    for line in lines:
+        if line.value and line.name not in values:
+            values[line.name] = line.value
+    return values
 
 
 def _is_json(head: RequestHead) -> bool:

@@ -27,17 +27,19 @@ class PolicyHeaders:
     """Header names that a policy reads, in lower case.
 
     wanted: name as bytes -> as text. priority: the priority header's. keep: names that engines may see although such
-    names steer.
+    names steer. largest: bytes that a body may have.
     """
 
-    __slots__ = ("keep", "priority", "wanted")
+    __slots__ = ("keep", "largest", "priority", "wanted")
 
     def __init__(self, policy: PolicyView) -> None:
-        self.priority = policy.table.priority_header.lower()
-        read = [self.priority, names.HEADER_CLIENT_RETRY.lower()]
+        priority = policy.table.priority_header.lower()
+        read = [priority, names.HEADER_CLIENT_RETRY.lower()]
         read += [name for kind, name in policy.affinity.rules if kind == "header"]
         self.wanted = {name.encode("utf-8", "surrogateescape"): name for name in read}
-        self.keep = frozenset({self.priority.encode("utf-8", "surrogateescape")})
+        self.priority = priority.encode("utf-8", "surrogateescape")
+        self.keep = frozenset({self.priority})
+        self.largest = policy.table.limits.body
 
 
 class Known:
