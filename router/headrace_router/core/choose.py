@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator
 from itertools import islice
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from headrace_router.core.guard import Variant, load_bound
 from headrace_router.core.routes import EngineView, RouteSet, RouteView
 from headrace_router.core.slots import CANDIDATES
@@ -21,6 +23,7 @@ SPARE_CANDIDATES: Final = 16
 NO_SLOT: Final = -1
 
 
+@mypyc_attr(free_list_len=1)
 class Choice:
     """first: whether it is the first choice. saves: seconds that a spill by price saves, else 0. over: by the bound."""
 

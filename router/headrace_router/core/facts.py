@@ -11,10 +11,13 @@ from enum import Enum, IntEnum
 from math import ceil
 from typing import Final, Literal
 
+from mypy_extensions import mypyc_attr
+
 Reason = Literal["affinity", "spill", "retry", "weighted"]
 NO_NEEDS: Final[frozenset[str]] = frozenset()
 
 
+@mypyc_attr(free_list_len=1)
 class RequestFacts:
     """One request as selection sees it.
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from typing import Final, NamedTuple
 
+from mypy_extensions import mypyc_attr
+
 from headrace_api.table import TableEngine
 from headrace_router.core.choose import NO_SLOT, Choice, choose, choose_endpoint
 from headrace_router.core.ejection import DEFAULT_FULL_S, record
@@ -35,6 +37,7 @@ class Probe(NamedTuple):
     url: str
 
 
+@mypyc_attr(free_list_len=1)
 class Pick:
     """Where one attempt goes, and its place in the counts until ``release`` (once; again is harmless).
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from headrace_api.names import HEADER_CLIENT_RETRY
 from headrace_api.table import TablePriority
 from headrace_router.core.affinity import key_of
@@ -38,6 +40,7 @@ _LOOP: Final = Refusal(
 )
 
 
+@mypyc_attr(free_list_len=1)
 class Asked:
     """A request that may be routed. The body is let go of when nothing can be sent again.
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace_api.table import TableAffinity, TableAffinityKey
-from headrace_router.core.affinity import AffinityRules, affinity_key, lower_names
+from headrace_router.core.affinity import AffinityRules, affinity_key, key_of, lower_names
 from headrace_router.core.body import read_body
 from headrace_router.core.json_shapes import BodyFacts
 
@@ -105,6 +105,13 @@ def test_any_top_level_field_can_be_a_key() -> None:
 
 def test_header_bytes_that_are_no_text_are_kept() -> None:
     assert affinity_key(rules("header:x"), {"x": "a\udcff"}, None) == b"a\xff"
+
+
+@pytest.mark.parametrize("value", ["s1", " s1\t", "\u00a0s\u00fc\u2003", "a\udcff\u00a0", "\u3000"])
+def test_space_around_a_key_is_none_of_it_in_any_script(value: str) -> None:
+    key = value.strip().encode("utf-8", "surrogateescape") or None
+    assert affinity_key(rules("header:x"), {"x": value}, None) == key
+    assert key_of(rules("header:X"), {b"x": value.encode("utf-8", "surrogateescape")}, None) == key
 
 
 def test_every_turn_of_a_conversation_has_one_key() -> None:

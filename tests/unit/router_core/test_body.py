@@ -254,3 +254,21 @@ def test_bodies_of_a_million_parts_cost_neither_seconds_nor_memory(name: str) ->
 def test_many_numbers_are_no_parts() -> None:
     """A batch of token ids is long and harmless."""
     assert good(filled(b'{"model":"m","input":[' + b"[]," * 200, b"1,", b"1]}")).model == "m"
+
+
+@pytest.mark.parametrize("before", [0, 1, 300, 511, 1022, 1023, 1024, 2047])
+def test_a_long_number_is_found_wherever_it_stands(before: int) -> None:
+    talk = '{"model":"m","messages":[{"role":"user","content":"%s"},%s]}'
+    assert "digits" in bad((talk % ("x" * before, "9" * MAX_DIGITS)).encode()).message
+    assert "digits" in bad((talk % ("x" * before, "-0." + "9" * MAX_DIGITS)).encode()).message
+    good((talk % ("x" * before, "9" * (MAX_DIGITS - 1))).encode())
+
+
+@pytest.mark.parametrize("around", [1, 60, 100, 127])
+def test_depth_counts_what_is_around_a_long_value_and_in_it(around: int) -> None:
+    text = '{"model":"m","x":%s,"messages":[{"content":"' + "y" * 300 + '","z":%s}]}'
+    inside = MAX_DEPTH - 3
+    good((text % ("[" * around + "]" * around, "[" * inside + "]" * inside)).encode())
+    assert (
+        "deep" in bad((text % ("[" * around + "]" * around, "[" * (inside + 1) + "]" * (inside + 1))).encode()).message
+    )
