@@ -25,6 +25,9 @@ _HEXADECIMAL: Final = b"0123456789abcdefABCDEF"
 _NO_DIGIT: Final = 16
 # By byte: what it says as a hexadecimal digit.
 _VALUES: Final = bytes(int(chr(byte), 16) if byte in _HEXADECIMAL else _NO_DIGIT for byte in range(256))
+# How ``_size_line`` tells of both.
+_DIGIT_BITS: Final = 4
+_DIGIT_COUNT: Final = 15
 _CR: Final = 13
 _LF: Final = 10
 # What a size line may be so far.
@@ -42,20 +45,20 @@ class BrokenChunks(Exception):
         self.payload = b""
 
 
-class _Sizes(dict[bytes, int]):
-    """Sizes without extension as they are spelt -> bytes; -1: something else. Keeps those of up to three digits."""
-
-    def __missing__(self, spelt: bytes) -> int:
-        if not 0 < len(spelt) <= _DIGITS or spelt.translate(None, _HEXADECIMAL):
-            return -1
-        size = int(spelt, 16)
-        if len(spelt) <= 3:
-            self[spelt] = size
-        return size
-
-
-_SIZES: Final = _Sizes()
-_size_of: Final = _SIZES.__getitem__
+def _size_line(data: bytes, at: i64) -> i64:
+    """A size without extension that is followed by CRLF, and by how many digits it is spelt; 0: something else."""
+    size: i64 = 0
+    start: i64 = at
+    end: i64 = min(at + _DIGITS, len(data) - 2)
+    while at < end:
+        value: i64 = _VALUES[data[at]]
+        if value == _NO_DIGIT:
+            break
+        size = size * 16 + value
+        at += 1
+    if at == start or at + 1 >= len(data) or data[at] != _CR or data[at + 1] != _LF:
+        return 0
+    return size << _DIGIT_BITS | (at - start)
 
 
 @mypyc_attr(free_list_len=1, acyclic=True)
@@ -88,24 +91,12 @@ class ChunkedReader:
         """
         if self._left or self._held or self._trailers >= 0:
             return 0
-        size: i64 = 0
-        at: i64 = 0
+        line = _size_line(data, 0)
+        at = (line & _DIGIT_COUNT) + 2
+        size = line >> _DIGIT_BITS
         length: i64 = len(data)
-        while at < _DIGITS and at < length:
-            value: i64 = _VALUES[data[at]]
-            if value == _NO_DIGIT:
-                break
-            size = size * 16 + value
-            at += 1
-        if (
-            size
-            and at + size + 4 == length
-            and data[at] == _CR
-            and data[at + 1] == _LF
-            and data[length - 2] == _CR
-            and data[length - 1] == _LF
-        ):
-            return at + 2
+        if size and at + size + 2 == length and data[length - 2] == _CR and data[length - 1] == _LF:
+            return at
         return 0
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
@@ -230,17 +221,17 @@ class _Taken:
 
     def whole_chunks(self) -> None:
         """Take the chunks without extension that have come whole."""
-        data, at, payload = self.data, self.at, self.payload
-        while True:
-            end = data.find(b"\r\n", at + 1, at + _DIGITS + 2)
-            if end < 0:
+        data, payload = self.data, self.payload
+        length: i64 = self.size
+        at: i64 = self.at
+        while at < length:
+            line = _size_line(data, at)
+            start = at + (line & _DIGIT_COUNT) + 2
+            end = start + (line >> _DIGIT_BITS)
+            if end == start or end + 2 > length or data[end] != _CR or data[end + 1] != _LF:
                 break
-            size = _size_of(data[at:end])
-            after = end + size + 4
-            if size <= 0 or data[after - 2 : after] != b"\r\n":
-                break
-            payload.append(data[end + 2 : after - 2] if size < _LARGE else memoryview(data)[end + 2 : after - 2])
-            at = after
+            payload.append(data[start:end] if end - start < _LARGE else memoryview(data)[start:end])
+            at = end + 2
         self.at = at
 
     def piece(self, start: int, end: int) -> bytes | memoryview:

@@ -16,7 +16,8 @@ from headrace_router.http1.header_rules import head_to_client, is_event_stream
 from headrace_router.http1.lines import ENCODED, EVENT_STREAM, JSON
 from headrace_router.proxy.refusals import cut_event
 from headrace_router.telemetry import accounting
-from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+from headrace_router.telemetry.sse import StreamObserver
+from headrace_router.telemetry.unary import UnaryObserver
 
 if TYPE_CHECKING:
     from headrace_router.proxy.attempts import Attempt

@@ -17,8 +17,9 @@ from headrace_router.core.selection import Pick
 from headrace_router.core.view import ModelView, TableView
 from headrace_router.telemetry.books import Book, DemandEntry, EngineEntry, demand_labels
 from headrace_router.telemetry.metrics import Metrics
-from headrace_router.telemetry.sse import NO_USAGE, StreamObserver, UnaryObserver, Usage
+from headrace_router.telemetry.sse import NO_USAGE, StreamObserver, Usage
 from headrace_router.telemetry.tokens import Learned
+from headrace_router.telemetry.unary import UnaryObserver
 
 # Outcomes of an attempt, as headrace_requests_total states them.
 OK: Final = "ok"

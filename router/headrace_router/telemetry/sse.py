@@ -17,14 +17,11 @@ from mypy_extensions import i64, mypyc_attr
 
 from headrace_router.telemetry.events import Event, Inner, StatedUsage
 from headrace_router.telemetry.signs import sign_of
-from headrace_router.telemetry.usage_form import UsageForm
 
 MAX_LINE: Final = 64 * 1024
-MAX_UNARY: Final = 256 * 1024
-_TAIL: Final = 8 * 1024
 # No answer has more tokens; a larger number is an engine's fault and would stand in demand for ever.
 _MOST_TOKENS: Final = 10**8
-_USAGE: Final = b'"usage"'
+USAGE: Final = b'"usage"'
 # A longer way to the content is not worth remembering.
 _MAX_OPENING: Final = 1024
 # Content up to this is looked at byte by byte, which is cheaper than to search it.
@@ -34,7 +31,7 @@ _QUOTE: Final = ord('"')
 _LINE_FEED: Final = ord("\n")
 _SPACE: Final = ord(" ")
 _EVENT: Final = msgspec.json.Decoder(Event)
-_STATED: Final = msgspec.json.Decoder(Inner)
+STATED: Final = msgspec.json.Decoder(Inner)
 
 
 @mypyc_attr(free_list_len=1, acyclic=True)
@@ -72,7 +69,7 @@ def stated_usage(rest: bytes) -> StatedUsage | None:
     Raises:
         MsgspecError, UnicodeDecodeError, RecursionError: it stands deeper, or the object is broken.
     """
-    return _STATED.decode(b"{" + rest).usage
+    return STATED.decode(b"{" + rest).usage
 
 
 @mypyc_attr(free_list_len=1, acyclic=True)
@@ -81,6 +78,7 @@ class StreamObserver:
 
     __slots__ = (
         "_after_cr",
+        "_behind",
         "_data",
         "_dropping",
         "_ending",
@@ -102,7 +100,8 @@ class StreamObserver:
         self._sign: bytes | None = None
         # The bytes of an event from its start to its sign's end; most events of a stream begin like the one before.
         self._opening = b""
-        # What followed the content of the last that said no usage, to its end and that of its chunk.
+        # What followed the content of the last that said no usage, to its end, and to its chunk's.
+        self._behind = b""
         self._ending = b""
         self._tail = b""
         self._data: list[bytes] = []
@@ -158,7 +157,7 @@ class StreamObserver:
             if byte == _QUOTE:
                 quotes = True
             content += 1
-        if quotes and raw.find(_USAGE, at + len(opening)) >= 0:
+        if quotes and raw.find(USAGE, at + len(opening)) >= 0:
             return False
         self.content_events += 1
         return True
@@ -177,14 +176,41 @@ class StreamObserver:
             whole = False
         if not whole or chunk[at] == _QUOTE:
             return False
-        usage = chunk.find(_USAGE, at)
+        usage = chunk.find(USAGE, at)
         if usage >= 0 and not self._took_usage(chunk[usage:]):
             return False
         self.content_events += 1
-        quote = chunk.find(b'"', at)
-        if quote > 0 and size - quote <= _MAX_OPENING and (usage < 0 or _says_none(chunk[usage:])):
-            self._ending = chunk[quote:] + b"\r\n"
+        if usage < 0 or _says_none(chunk[usage:]):
+            self._learn(chunk, at, size)
         return True
+
+    def _learn(self, chunk: bytes, at: int, stop: int) -> None:
+        """How an event ends behind its content, which begins at ``at``."""
+        quote = chunk.find(b'"', at, stop)
+        if quote > 0 and stop - quote <= _MAX_OPENING:
+            self._behind = chunk[quote:stop]
+            self._ending = self._behind + b"\r\n"
+
+    def _like_the_last(self, chunk: bytes, start: i64) -> i64:
+        """Where an event at ``start`` ends if it is one like the last but for its content; 0: it is to be looked at.
+
+        See ``usual``; content with a quote in it is left to others.
+        """
+        opening = self._opening
+        behind = self._behind
+        at: i64 = start + len(opening)
+        if not behind or at >= len(chunk) or chunk[start:at] != opening:
+            return 0
+        end: i64 = min(at + _SHORT, len(chunk) - len(behind))
+        content: i64 = at
+        while content < end and chunk[content] != _QUOTE:
+            if chunk[content] < _SPACE:
+                return 0
+            content += 1
+        stop: i64 = content + len(behind)
+        if content == at or chunk[content:stop] != behind:
+            return 0
+        return stop
 
     def _pieces(self, chunk: bytes, sign: bytes) -> None:
         """Count a chunk that goes on where a line was cut, or has other line ends."""
@@ -201,11 +227,18 @@ class StreamObserver:
         """Count events by their sign from the start of one on; what hasn't got it is read."""
         start, size = 0, len(chunk)
         while start < size:
+            stop = self._like_the_last(chunk, start)
+            if stop:
+                self.content_events += 1
+                start = stop
+                continue
             opening = self._opening
             if opening and chunk.startswith(opening, start):
                 at = start + len(opening)
                 end = chunk.find(b"\n", at)
                 if end >= 0 and chunk[end + 1 : end + 2] == b"\n" and self._has(at, chunk, end):
+                    if chunk.find(USAGE, at, end) < 0:
+                        self._learn(chunk, at, end + 2)
                     start = end + 2
                     continue
             # The data line: the event's only one, or the one behind its name.
@@ -221,7 +254,7 @@ class StreamObserver:
             else:
                 at = chunk.find(sign, line, end)
                 opening = chunk[start : at + len(sign)] if at >= 0 else b""
-                if at >= 0 and _USAGE not in opening and self._has(at + len(sign), chunk, end):
+                if at >= 0 and USAGE not in opening and self._has(at + len(sign), chunk, end):
                     self._opening = opening if len(opening) <= _MAX_OPENING else b""
                 else:
                     self._read(chunk[line : end + 2])
@@ -234,7 +267,7 @@ class StreamObserver:
         """
         if chunk[at] == _QUOTE:
             return False
-        usage = chunk.find(_USAGE, at, end)
+        usage = chunk.find(USAGE, at, end)
         if usage >= 0 and not self._took_usage(chunk[usage:end]):
             return False
         self.content_events += 1
@@ -322,64 +355,4 @@ class StreamObserver:
 
 def _says_none(rest: bytes) -> bool:
     """Whether the usage that begins an event's ``rest`` is null, and the only one."""
-    return rest[7:12] == b":null" and rest.find(_USAGE, 12) < 0
-
-
-@mypyc_attr(free_list_len=1, acyclic=True)
-class UnaryObserver:
-    """Collects a unary answer up to a bound and reads its usage at the end; beyond the bound, out of its last bytes."""
-
-    __slots__ = ("_data", "_more", "_size")
-
-    def __init__(self) -> None:
-        self._data = b""
-        self._more: list[bytes] | None = None  # what came behind it
-        self._size = 0
-
-    def feed(self, chunk: bytes) -> bool:
-        """Read one chunk; a unary answer has no first token to see."""
-        if not self._size:
-            self._data = chunk
-        elif self._more is None:
-            self._more = [chunk]
-        else:
-            self._more.append(chunk)
-        self._size += len(chunk)
-        if self._size > MAX_UNARY:
-            self._data = self._whole()[-_TAIL:]
-            self._more = None
-        return False
-
-    def usage(self, form: UsageForm | None = None) -> Usage:
-        """What the whole answer's usage says; not to be changed. ``form``: of answers from where this one came."""
-        data = self._whole()
-        if form is not None and form.meets(data):
-            found = Usage()
-            if form.inputs >= 0:
-                found.input_tokens = form.inputs
-            if form.outputs >= 0:
-                found.output_tokens = form.outputs
-            return found
-        at = data.rfind(_USAGE)
-        if at < 0:
-            return NO_USAGE
-        found = Usage()
-        rest = data[at:]
-        try:
-            found.take(stated_usage(rest))
-            if form is not None:
-                form.take_on(rest, found.input_tokens, found.output_tokens)
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-            if self._size <= MAX_UNARY:
-                found.take(_usage_of(data))
-        return found
-
-    def _whole(self) -> bytes:
-        return self._data if self._more is None else b"".join([self._data, *self._more])
-
-
-def _usage_of(data: bytes) -> StatedUsage | None:
-    try:
-        return _STATED.decode(data).usage
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return None
+    return rest[7:12] == b":null" and rest.find(USAGE, 12) < 0

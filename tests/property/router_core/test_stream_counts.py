@@ -13,7 +13,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace_router.telemetry.signs import sign_of
-from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+from headrace_router.telemetry.sse import StreamObserver
+from headrace_router.telemetry.unary import UnaryObserver
 from headrace_router.telemetry.usage_form import UsageForm
 
 Json = dict[str, Any]

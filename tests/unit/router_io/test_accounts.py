@@ -10,7 +10,8 @@ from headrace_router.core.view import build_view
 from headrace_router.telemetry import accounting
 from headrace_router.telemetry.accounting import Account, Ledger
 from headrace_router.telemetry.metrics import Metrics
-from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+from headrace_router.telemetry.sse import StreamObserver
+from headrace_router.telemetry.unary import UnaryObserver
 from support.router_core import make_table
 
 MODEL = ("ns", "chat", "fe", "m")

@@ -18,7 +18,8 @@ from headrace_router.tables.heartbeat import Heartbeat
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.calm_log import LINES, Calm
 from headrace_router.telemetry.metrics import KEEP_S, Metrics
-from headrace_router.telemetry.sse import StreamObserver, UnaryObserver
+from headrace_router.telemetry.sse import StreamObserver
+from headrace_router.telemetry.unary import UnaryObserver
 from headrace_router.upstream.port import Address, NotSent
 from support.router_table import EngineAt, routing_table
 

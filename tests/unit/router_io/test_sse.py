@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_router.telemetry.sse import MAX_LINE, MAX_UNARY, StreamObserver, UnaryObserver
+from headrace_router.telemetry.sse import MAX_LINE, StreamObserver
+from headrace_router.telemetry.unary import MAX_UNARY, UnaryObserver
 
 CONTENT = b'data: {"choices":[{"index":0,"delta":{"content":"Hel"}}]}\n\n'
 
