@@ -12,7 +12,7 @@ from types import FrameType
 
 import msgspec
 
-from bench.router import docs, profile
+from bench.router import docs, ours, profile
 from bench.router.install import system_programs, tools
 from bench.router.load import Bench
 from bench.router.machine import machine
@@ -26,6 +26,7 @@ from bench.router.text import text_of
 ROWS = tuple(one.id for one in MEASUREMENTS)
 ENDING = (signal.SIGINT, signal.SIGTERM)
 MOST_ROUNDS, MOST_SECONDS = 50, 60.0
+AGAIN = "HEADRACE_BENCH_AGAIN"  # set where a process was begun anew to have the other form
 
 
 def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
@@ -44,10 +45,15 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--no-docs", action="store_true", help="in no case; else a run of all rows and peers writes it")
     parser.add_argument("--schema", action="store_true", help="print the JSON's schema and do nothing else")
     parser.add_argument(
-        "--profile", action="store_true", help=f"where our router's time goes; --rows of {', '.join(profile.LOADS)}"
+        "--profile",
+        action="store_true",
+        help=f"where the time of our router's source goes; --rows of {', '.join(profile.LOADS)}",
     )
     parser.add_argument(
         "--dry", action="store_true", help="our code alone, without sockets: best us and bytecodes a request"
+    )
+    parser.add_argument(
+        "--form", choices=("compiled", "source"), default="compiled", help="of --dry (%(default)s, as in images)"
     )
     parser.add_argument("--key", choices=("header", "field", "none"), default="header", help="of --profile and --dry")
     arguments = parser.parse_args(words)
@@ -67,6 +73,7 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
 
 def measure(arguments: argparse.Namespace) -> Result | str:
     """Install, run, end everything."""
+    ours.environment("compiled")  # on all cores, while there is nothing to measure
     facts = machine()
     os.sched_setaffinity(0, facts.load_cores)  # this process, too, stays off the proxies' core
     needed = ["gcc", "wrk"] + [name for name in ("nginx", "haproxy") if not arguments.only or name in arguments.only]
@@ -90,10 +97,7 @@ def main() -> int:
         print(schema().decode(), end="")
         return 0
     if arguments.dry:
-        from bench.router import dry  # needs all of the router
-
-        print(dry.run(arguments.rows, arguments.key))
-        return 0
+        return _dry(arguments)
     for number in ENDING:  # Ctrl-C too: a shell's background job is started with it ignored
         signal.signal(number, _end)
     try:
@@ -114,6 +118,27 @@ def main() -> int:
     whole = not (arguments.only or arguments.rows or arguments.read)
     if (whole or arguments.docs) and not arguments.no_docs:
         docs.write(result)
+    return 0
+
+
+def _dry(arguments: argparse.Namespace) -> int:
+    """Our code alone, in the form that was asked for: in a new process if this one has the other."""
+    from headrace_router.telemetry.form import FORM
+
+    if arguments.form != FORM:
+        if os.environ.get(AGAIN):
+            print(f"bench-router: the router runs as {FORM}; right would be {arguments.form}", file=sys.stderr)
+            return 3
+        try:
+            env = {**os.environ, **ours.environment(arguments.form), AGAIN: "1"}
+        except BenchFailed as fault:
+            print(f"bench-router: {fault}", file=sys.stderr)
+            return 3
+        os.execve(sys.executable, [sys.executable, "-m", "bench.router", *sys.argv[1:]], env)
+    from bench.router import dry  # needs all of the router
+
+    print(f"form: {FORM}\n")
+    print(dry.run(arguments.rows, arguments.key))
     return 0
 
 

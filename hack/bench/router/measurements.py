@@ -254,10 +254,11 @@ def _until(condition: Callable[[], bool], fault: str) -> None:
 
 LLM = ("sglang", "sglang-rr", "vllm", "vllm-rr")
 GENERAL = ("ours", "floor", "envoy", "nginx", "haproxy")
+BOTH_FORMS = ("ours", "ours-source", *GENERAL[1:])
 MEASUREMENTS = (
-    Measurement("unary2k", "unary, 2 KiB", (*GENERAL, *LLM, "litellm"), unary(2048)),
-    Measurement("unary16k", "unary, 16 KiB", (*GENERAL, "sglang", "vllm"), unary(16384)),
-    Measurement("sse-saturated", "SSE, saturated", (*GENERAL, "sglang", "vllm"), saturated),
+    Measurement("unary2k", "unary, 2 KiB", (*BOTH_FORMS, *LLM, "litellm"), unary(2048)),
+    Measurement("unary16k", "unary, 16 KiB", (*BOTH_FORMS, "sglang", "vllm"), unary(16384)),
+    Measurement("sse-saturated", "SSE, saturated", (*BOTH_FORMS, "sglang", "vllm"), saturated),
     Measurement("sse-windowed", "SSE, as fast as the load can (not judged)", (*GENERAL, "sglang", "vllm"), windowed),
     Measurement("sse-paced", "SSE, paced", (*GENERAL, "sglang", "vllm"), paced),
     Measurement("sse-bulk", "SSE, sockets always full (not judged)", (*GENERAL, "sglang", "vllm"), bulk),

@@ -1,19 +1,24 @@
-"""Our router with everything on: two models, prices, affinity, limits, retries, ejection, ids and headers."""
+"""Our router with everything on: two models, prices, affinity, limits, retries, ejection, ids and headers.
+
+Compiled, as in images, where nothing else is said; the source is measured beside it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from bench.router.load import Engines
-from bench.router.processes import LOOPBACK, free_port
+from bench.router.processes import LOOPBACK, BenchFailed, free_port
 from headrace_api.table import (
     WEIGHT_TOTAL,
     ClassRoutes,
@@ -34,6 +39,9 @@ KEYS: Mapping[str, TableAffinityKey] = {
     "field": TableAffinityKey(field="user"),
 }
 Key = Literal["header", "field"]
+Form = Literal["compiled", "source"]
+ROOT = Path(__file__).resolve().parents[3]
+COMPILE = Path("hack") / "compile" / "compiled.py"
 SOURCES = ("crds", "router", "operator", "hack")
 
 
@@ -112,9 +120,27 @@ def swap(place: Path, data: bytes) -> None:
     beside.rename(place)
 
 
-def checkout_env(folder: Path) -> dict[str, str]:
-    """Environment in which the packages of another checkout come first."""
-    return {"PYTHONPATH": os.pathsep.join(str(folder.resolve() / source) for source in SOURCES)}
+@cache
+def environment(form: Form, checkout: Path = ROOT) -> Mapping[str, str]:
+    """Environment in which a checkout's router runs in a form. A checkout that has no other runs as source.
+
+    Raises:
+        BenchFailed: it could not be compiled.
+    """
+    folders = [str(checkout.resolve() / source) for source in SOURCES]
+    if form == "compiled" and (script := checkout.resolve() / COMPILE).exists():
+        made = subprocess.run([sys.executable, script], stdout=subprocess.PIPE, text=True, check=False)
+        if made.returncode:
+            raise BenchFailed("the router could not be compiled, see above")
+        folders.insert(0, made.stdout.strip())
+    return {"PYTHONPATH": os.pathsep.join(folders)}
+
+
+def form_that_runs(folder: Path, port: int) -> str | None:
+    """The form of the router at ``port``, as it says itself; None: it doesn't say."""
+    with urllib.request.urlopen(f"http://{admin_place(folder, port).read_text()}/metrics", timeout=10) as page:
+        found = re.search(rb'^headrace_build_info\{[^}]*form="(\w+)"', page.read(), re.M)
+    return found[1].decode() if found else None
 
 
 def version() -> str:

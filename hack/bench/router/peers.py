@@ -47,7 +47,10 @@ class Running:
 
 @dataclass(frozen=True)
 class Peer:
-    """A proxy. command: arguments for (folder, port, engines); lacks: why it can't be measured, if it can't."""
+    """A proxy. command: arguments for (folder, port, engines); lacks: why it can't be measured, if it can't.
+
+    form: of our router in ``checkout``; None for everything else.
+    """
 
     name: str
     command: Callable[[Path, int, Engines], list[str]]
@@ -55,14 +58,19 @@ class Peer:
     id_header: str | None = "x-request-id"
     exact: bool = True
     env: Mapping[str, str] = field(default_factory=dict)
+    form: ours.Form | None = None
+    checkout: Path = ours.ROOT
     lacks: Callable[[], str | None] = lambda: None
 
     def start(self, bench: Bench, engines: Engines) -> Running:
         """Start it on the proxies' core and wait until it serves a real request."""
         port = free_port()
         command = self.command(bench.children.folder, port, engines)
-        child = bench.children.start(self.name, command, bench.proxy_cores, {"PATH": SBIN, **self.env})
+        env = {**ours.environment(self.form, self.checkout), **self.env} if self.form else self.env
+        child = bench.children.start(self.name, command, bench.proxy_cores, {"PATH": SBIN, **env})
         wait_for_port(child, port, START_WITHIN)
+        if self.form and (runs := ours.form_that_runs(bench.children.folder, port)) not in (None, self.form):
+            raise BenchFailed(f"{self.name} runs as {runs}; right would be {self.form}")
         running = Running(self.name, child, port, self.id_header, self.exact)
         until = time.monotonic() + START_WITHIN
         while True:
@@ -167,10 +175,17 @@ def _lacks_processes() -> str | None:
 def known_peers(other_checkout: Path | None = None) -> dict[str, Peer]:
     """All peers by name. other_checkout: a second checkout of this repository, measured as ``other``."""
     peers = [
-        Peer("ours", ours.command(), ours.version),
-        Peer("ours-field", ours.command(key="field"), ours.version),
-        Peer("ours-1000", ours.command(inside=("--pauses", "pauses.txt")), ours.version),
-        Peer("ours-2", ours.command(more=("--processes", "2")), ours.version, lacks=_lacks_processes),
+        Peer("ours", ours.command(), ours.version, form="compiled"),
+        Peer("ours-source", ours.command(), ours.version, form="source"),
+        Peer("ours-field", ours.command(key="field"), ours.version, form="compiled"),
+        Peer("ours-1000", ours.command(inside=("--pauses", "pauses.txt")), ours.version, form="compiled"),
+        Peer(
+            "ours-2",
+            ours.command(more=("--processes", "2")),
+            ours.version,
+            form="compiled",
+            lacks=_lacks_processes,
+        ),
         Peer(
             "floor",
             lambda _, port, engines: [
@@ -223,5 +238,5 @@ def known_peers(other_checkout: Path | None = None) -> dict[str, Peer]:
         ),
     ]
     if other_checkout is not None:
-        peers.append(Peer("other", ours.command(), ours.version, env=ours.checkout_env(other_checkout)))
+        peers.append(Peer("other", ours.command(), ours.version, form="compiled", checkout=other_checkout))
     return {peer.name: peer for peer in peers}

@@ -57,7 +57,8 @@ def profile(bench: Bench, seconds: float, rows: Sequence[str], key: str) -> str:
     seconds = max(seconds, AT_LEAST)
     samples = bench.children.folder / "samples"
     command = ours.command(key="field" if key == "field" else "header", inside=("--samples", str(samples)))
-    running = Peer("ours", command, ours.version).start(bench, bench.engines(4))
+    # Compiled functions have no frames to sample.
+    running = Peer("ours", command, ours.version, form="source").start(bench, bench.engines(4))
     parts = []
     for name, options in LOADS.items():
         if name in rows or (not rows and name == "unary2k"):

@@ -58,6 +58,19 @@ def test_versions_come_from_the_locked_files() -> None:
     assert known_peers()["sglang"].version() == known_peers()["sglang-rr"].version()
 
 
+def test_all_of_ours_are_compiled_but_the_one_that_says_source() -> None:
+    forms = {name: peer.form for name, peer in known_peers(HERE).items()}
+    assert forms.pop("ours-source") == "source"
+    assert {name for name, form in forms.items() if form} == {"ours", "ours-field", "ours-1000", "ours-2", "other"}
+    assert {form for form in forms.values() if form} == {"compiled"}
+
+
+def test_a_checkout_without_the_compiler_runs_as_source(tmp_path: Path) -> None:
+    """An older one, by --also."""
+    assert ours.environment("compiled", tmp_path) == ours.environment("source", tmp_path)
+    assert str(tmp_path / "router") in ours.environment("source", tmp_path)["PYTHONPATH"].split(":")
+
+
 def test_children_end_with_all_that_they_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processes, "END_WITHIN", 0.3)
     with Children(tmp_path) as children:
