@@ -17,7 +17,7 @@ from mypy_extensions import mypyc_attr
 # Writes that wait at most: the first of a burst must not wait until all of the burst are understood.
 AT_ONCE: Final = 16
 # Larger pieces are written at once: what they wake has enough to do, and whether they fit is known at once.
-SMALL: Final = 16 * 1024
+SMALL: Final = 32 * 1024
 
 
 class Outbox:
