@@ -380,7 +380,9 @@ async def test_a_process_serves_tls_to_its_end(tmp_path: Path, authority: Author
         flags = ["--tls-cert", str(secret.folder / "tls.crt"), "--tls-key", str(secret.folder / "tls.key")]
         late = ["--drain-delay", "1", "--grace", "20", "--metrics", "127.0.0.1:0"]
         async with router_process("--table", str(path), *flags, *late) as router:
-            metrics = next(line for line in router.said if "metrics http" in line).split("metrics ")[1].strip()
+            metrics = (
+                next(line for line in router.said if "metrics http" in line).split("metrics ")[1].split(",")[0].strip()
+            )
             async with RawClient(router.url, authority.client()) as client:
                 await client.send(post({"model": "m", "stream": True}))
                 await client.until(b"data: {}")

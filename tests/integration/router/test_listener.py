@@ -12,6 +12,9 @@ from support.raw_client import RawClient, ask, post
 from support.router_process import until
 from support.stub_proxy import StubProxy, listening
 
+# A proxy of the test's own behind the listener.
+pytestmark = pytest.mark.stand_ins
+
 BOTH = pytest.mark.parametrize("hot", [True, False], ids=["hot", "aiohttp"])
 CHUNKED = b"POST /moment HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"
 CHUNKED += b"4\r\nabcd\r\n3;x=1\r\nefg\r\n0\r\nT: 1\r\n\r\n"

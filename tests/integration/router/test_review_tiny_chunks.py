@@ -15,6 +15,7 @@ from support.router_table import routing_table
 CHUNKS = 600_000
 
 
+@pytest.mark.stand_ins
 async def test_a_flood_of_chunks_leaves_the_others_their_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """SCA-02 (https://github.com/sgl-project/sglang/issues/30770): libuv takes up to 32 full reads of one connection
     in a turn of the loop, which is seconds where each is tens of thousands of chunks."""

@@ -125,6 +125,7 @@ async def test_the_rest_of_a_body_that_nobody_wants_is_read_when_it_takes_them(t
                     received = received[-100:] + await loop.sock_recv(client, 65536)
 
 
+@pytest.mark.stand_ins
 async def test_it_is_cut_when_it_takes_nothing_for_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_connection, "FLUSHING", 0.5)
     async with router(tmp_path / "t", limits=Limits(body_idle=1.0)) as made:
@@ -133,6 +134,7 @@ async def test_it_is_cut_when_it_takes_nothing_for_long(tmp_path: Path, monkeypa
             await until(lambda: not made._listener.connections)
 
 
+@pytest.mark.stand_ins
 async def test_one_that_leaves_a_little_untaken_is_not_kept_for_ever(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -134,6 +134,7 @@ async def test_idle_connections_age_and_close(monkeypatch: pytest.MonkeyPatch) -
         assert used._expiry is None or not used._ageing
 
 
+@pytest.mark.stand_ins
 async def test_too_old_is_not_used_even_before_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     async with SocketEngine(answering(OK)) as engine, pooled() as used:
         await tried(used, engine.address)
@@ -142,6 +143,7 @@ async def test_too_old_is_not_used_even_before_it_is_closed(monkeypatch: pytest.
         assert engine.connections == 2
 
 
+@pytest.mark.stand_ins
 async def test_idle_connections_of_an_address_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(endpoint, "MAX_IDLE", 3)
     async with SocketEngine(answering(OK)) as engine, pooled() as used:
