@@ -16,11 +16,11 @@ from math import log
 from zlib import crc32
 
 from headrace_api.table import RoutingTable
+from headrace_router.core.build_view import build_view
 from headrace_router.core.facts import RequestFacts
 from headrace_router.core.selection import Pick, Selector
 from headrace_router.core.slots import SLOTS, slot_of
 from headrace_router.core.table_check import parse_table
-from headrace_router.core.view import build_view
 
 SIZES = (3, 64, 256, 1000, 5000)
 

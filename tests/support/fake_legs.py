@@ -9,8 +9,8 @@ from time import monotonic
 from typing import Any, cast
 
 from headrace_api.table import RoutingTable
+from headrace_router.core.build_view import build_view
 from headrace_router.core.selection import Selector
-from headrace_router.core.view import build_view
 from headrace_router.http1.request_head import RequestHead, parse_request_head
 from headrace_router.http1.response_head import parse_response_head
 from headrace_router.outbox import ClientTransport

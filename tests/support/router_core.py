@@ -6,10 +6,10 @@ import json
 from typing import Any
 
 from headrace_api.table import RoutingTable
+from headrace_router.core.build_view import build_view
 from headrace_router.core.facts import Refusal, RequestFacts
 from headrace_router.core.selection import Pick, Selector
 from headrace_router.core.table_check import parse_table
-from headrace_router.core.view import build_view
 
 Weights = dict[str, int]
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from mypy_extensions import mypyc_attr
 
 from headrace_api.table import TableEngine
+from headrace_router.core.build_view import build_view
 from headrace_router.core.choose import NO_SLOT, Choice, choose, choose_endpoint
 from headrace_router.core.ejection import DEFAULT_FULL_S, record
 from headrace_router.core.facts import Outcome, Reason, Refusal, RefusalKind, RequestFacts, whole_seconds
@@ -20,7 +21,7 @@ from headrace_router.core.routes import RouteSet, RouteView
 from headrace_router.core.shedding import shed_draw
 from headrace_router.core.slots import slot_of
 from headrace_router.core.state import EndpointState, endpoints_at
-from headrace_router.core.view import ModelView, PolicyView, TableView, build_view
+from headrace_router.core.view import ModelView, PolicyView, TableView
 
 _NONE_TRIED: Final[frozenset[str]] = frozenset()
 # Probing intervals: what is in trouble soon, what no request reaches now and then.

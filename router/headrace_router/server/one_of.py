@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
+from headrace_router.core.build_view import build_view
 from headrace_router.core.selection import Selector
 from headrace_router.core.shared_selection import SharedSelector
 from headrace_router.core.states import ALONE, States
-from headrace_router.core.view import build_view
 from headrace_router.proxy.waiting import LOOK_EVERY
 
 # Seconds between two looks for room while somebody waits: no other process tells of what it gives back.

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from headrace_api.table import RoutingTable
+from headrace_router.core.build_view import build_view
 from headrace_router.core.table_check import Rejected, Verdict, newer, parse_table
-from headrace_router.core.view import TableView, build_view
+from headrace_router.core.view import TableView
 from headrace_router.core.widen import drift, widened
 from headrace_router.pauses import aside
 from headrace_router.tables.folders import watch_folders

@@ -9,11 +9,11 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from headrace_router.core.build_view import build_view
 from headrace_router.core.facts import Refusal
 from headrace_router.core.selection import Pick
 from headrace_router.core.shared import FIELDS, IN_FLIGHT, RETURNED, WANTED_AT, WANTS_SINCE, SharedStates
 from headrace_router.core.shared_selection import SharedSelector
-from headrace_router.core.view import build_view
 from support.examples import examples
 from support.router_core import engine, facts, make_table
 

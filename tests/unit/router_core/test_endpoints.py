@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from headrace_api.table import RoutingTable
+from headrace_router.core.build_view import build_view
 from headrace_router.core.explain import explain
 from headrace_router.core.facts import Outcome, RefusalKind
 from headrace_router.core.selection import Selector
-from headrace_router.core.view import build_view
 from support.router_core import KEYS, engine, facts, held, make_selector, make_table, parsed, raw_table, refused, swap
 
 PODS = [f"http://10.0.0.{number}:8000" for number in range(1, 5)]

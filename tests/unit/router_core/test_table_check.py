@@ -197,3 +197,22 @@ def test_a_restored_table_ends_the_error_state() -> None:
     assert isinstance(parse_table(encoded(bad_url)), Rejected)
     assert newer(current, parsed(first)) is Verdict.SAME
     assert newer(current, parsed(second)) is Verdict.APPLY
+
+
+@pytest.mark.parametrize(
+    ("text", "fits"),
+    [
+        (b"1e13", False),
+        (b"1E+13", False),
+        (b"0.1e14", False),
+        (b"1000000000001", False),
+        (b"1000000000001.5", False),
+        (b"1000000000000", True),
+        (b"999999999999.9999999999999", True),
+        (b"0.33333333333333333333", True),
+        (b"5e-05", True),
+    ],
+)
+def test_numbers_out_of_range_are_found_however_they_are_written(text: bytes, fits: bool) -> None:
+    data = encoded(raw_table({"a": 10_000})).replace(b'"weight": 10000', b'"weight": 10000, "reducedCost": ' + text)
+    assert isinstance(parse_table(data), RoutingTable) == fits, text

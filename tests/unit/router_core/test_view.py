@@ -6,8 +6,9 @@ import gc
 from typing import Any
 
 from headrace_api.table import RoutingTable
+from headrace_router.core.build_view import build_view
 from headrace_router.core.facts import RequestFacts
-from headrace_router.core.view import TableView, build_view
+from headrace_router.core.view import TableView
 from support.router_core import (
     engine,
     facts,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from headrace_api.table import TableAuth
-from headrace_router.core.view import build_view
+from headrace_router.core.build_view import build_view
 from headrace_router.server.access import Access
 from headrace_router.server.access_files import AccessFiles
 from support.router_table import routing_table

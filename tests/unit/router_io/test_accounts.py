@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from headrace_router.core.build_view import build_view
 from headrace_router.core.facts import RequestFacts
 from headrace_router.core.selection import Pick, Selector
-from headrace_router.core.view import build_view
 from headrace_router.telemetry import accounting
 from headrace_router.telemetry.accounting import Account, Ledger
 from headrace_router.telemetry.metrics import Metrics

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from headrace_api.table import TableTls
+from headrace_router.core.build_view import build_view
 from headrace_router.core.selection import Selector
-from headrace_router.core.view import build_view
 from headrace_router.endpoints import prober
 from headrace_router.http1.numbers import whole
 from headrace_router.tables.heartbeat import Heartbeat

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from headrace_router.core.build_view import build_view
 from headrace_router.core.selection import Selector
-from headrace_router.core.view import build_view
 from headrace_router.endpoints import dns as dns_services
 from headrace_router.endpoints.dns import DnsServices
 from headrace_router.endpoints.round_trips import RoundTrips, connecting

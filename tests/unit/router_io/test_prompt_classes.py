@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from headrace_api.names import METRIC_OFFERED, METRIC_PROMPT_TOKENS, prompt_class_labels
 from headrace_api.table import RoutingTable
-from headrace_router.core.view import build_view
+from headrace_router.core.build_view import build_view
 from headrace_router.telemetry.accounting import Account, Ledger
 from headrace_router.telemetry.metrics import PROMPT_BUCKETS, Metrics
 from headrace_router.telemetry.snapshot import rendered

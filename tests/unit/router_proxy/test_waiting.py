@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 
 from headrace_api.table import TableQueue
+from headrace_router.core.build_view import build_view
 from headrace_router.core.facts import Refusal, RequestFacts
 from headrace_router.core.selection import Pick, Selector
-from headrace_router.core.view import build_view
 from headrace_router.proxy.waiting import LOOK_EVERY, Place, Waiting
 from support.fake_loop import FakeLoop
 from support.router_table import EngineAt, routing_table
