@@ -1,8 +1,8 @@
-"""Compiles modules of a package in place, with mypyc: the step that compiled.py and the wheel share.
+"""Compiles modules of a package in place, with mypyc: compiled.py's step in a process of its own.
 
     python build.py JOBS FILE…        # in a folder that holds the packages; extension modules appear beside the sources
 
-Run in a process of its own, because mypyc and setuptools keep state and change folders' contents. Names of files are
+Apart because mypyc and setuptools keep state and change folders' contents. Names of files are
 relative, and nothing of the folder's own path gets into the result: the same sources give the same bytes anywhere.
 Must not know which modules those are.
 """
@@ -51,7 +51,7 @@ def mend(folder: Path) -> None:
     if text.count(SLICE) != 1:
         raise Unmendable(
             f"{file.name}: mypyc slices bytes in another way than is known here; look whether an end before the start "
-            "gives b'' (tests/integration/compiled), and mend build.py"
+            "gives b'' (docs/adr/0021), and mend build.py"
         )
     file.write_text(text.replace(SLICE, MENDED + SLICE), encoding="utf-8")
 

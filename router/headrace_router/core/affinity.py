@@ -31,9 +31,12 @@ _LONGEST_KEY: Final = 256
 
 
 class AffinityRules:
-    """A table's rules, prepared: (kind, name) in order, names of headers in lower case; steps: with them as bytes."""
+    """A table's rules, prepared: (kind, name, name as bytes) in order, names of headers in lower case.
 
-    __slots__ = ("fields", "rules", "steps")
+    fields, headers: the names that they read.
+    """
+
+    __slots__ = ("fields", "headers", "rules")
 
     def __init__(self, affinity: TableAffinity) -> None:
         rules: list[tuple[str, str]] = []
@@ -44,9 +47,9 @@ class AffinityRules:
                 rules.append(("field", rule.field))
             else:
                 rules.append(("prefix", ""))
-        self.rules = tuple(rules)
-        self.steps = tuple((kind, name, _encoded(name)) for kind, name in rules)
+        self.rules = tuple((kind, name, _encoded(name)) for kind, name in rules)
         self.fields = frozenset(name for kind, name in rules if kind == "field")
+        self.headers = frozenset(_encoded(name) for kind, name in rules if kind == "header")
 
 
 _TURN: Final = msgspec.json.Decoder(Turn)
@@ -76,7 +79,7 @@ def affinity_key(rules: AffinityRules, headers: Mapping[str, str], body: BodyFac
 
 def key_of(rules: AffinityRules, headers: dict[bytes, bytes], body: BodyFacts | None) -> bytes | None:
     """The same of header lines as they came: names in lower case, values of repeated ones as ``lower_names`` has it."""
-    for kind, name, header in rules.steps:
+    for kind, name, header in rules.rules:
         if kind == "header":
             key = headers.get(header, b"")
             # Space around a value may be more than ASCII's.
@@ -98,7 +101,7 @@ def _encoded(text: str) -> bytes:
 
 def _field_key(value: object) -> bytes:
     """A scalar's text; an object's or list's own bytes (a session may be named by a structure)."""
-    raw = bytes(value) if isinstance(value, msgspec.Raw) else str(value or "").encode("utf-8", "surrogateescape")
+    raw = bytes(value) if isinstance(value, msgspec.Raw) else _encoded(str(value or ""))
     if raw[:1] not in (b'"', b"n"):
         return b"" if raw in (b"{}", b"[]") else raw
     return (_TEXT.decode(raw) or "").strip().encode()
@@ -128,7 +131,7 @@ def _conversation_key(turns: bytes, system: bytes) -> bytes:
             message = _TURN.decode(turn)
         except (msgspec.DecodeError, RecursionError):
             return b""  # not turns of a conversation; the engine is the one to say so
-        _absorb(digest, message.role.encode("utf-8", "surrogateescape"))
+        _absorb(digest, _encoded(message.role))
         _absorb(digest, bytes(message.content))
         if message.role == "user":
             return digest.digest()

@@ -2,7 +2,8 @@
 
 Off the request path, in a thread beside the loop, and never compiled: compiled code gives the interpreter back only
 when it ends, and a table of a thousand engines would hold up every stream for as long as it takes to read it in
-(docs/adr/0021). Building changes nothing that the view in force uses.
+(docs/adr/0021). Building changes nothing that the view in force uses; engines and endpoints that stay keep their state,
+unchanged weights keep their affinity orders and turns.
 """
 
 from __future__ import annotations
@@ -16,11 +17,10 @@ from headrace_router.core.routes import ClassView, EngineView, RouteSet, RouteVi
 from headrace_router.core.slots import SlotOrders
 from headrace_router.core.state import Pool, endpoints_at
 from headrace_router.core.states import ALONE, States
-from headrace_router.core.view import ModelView, PolicyView, TableView
+from headrace_router.core.view import ModelView, PolicyView, Signature, TableView
 from headrace_router.core.weighted import succeed
 
 _NO_ENDPOINTS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
-_Signature = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 def build_view(
@@ -59,7 +59,7 @@ class _Builder:
         self.resolved = endpoints
         self.phase = phase if previous is None else previous.phase
         self.routers = max((table.routers for table in tables), default=1)
-        self.orders: dict[_Signature, SlotOrders] = {}
+        self.orders: dict[Signature, SlotOrders] = {}
         self.pools: dict[frozenset[str], Pool] = {}
         self.pools_of: dict[str, list[Pool]] = {}
         self.engines: dict[str, EngineView] = {}

@@ -61,7 +61,8 @@ class _Fault(Exception):
 
 
 _ZEROS: Final = bytes.maketrans(b"123456789E", b"000000000e")
-_THIRTEEN: Final = re.compile(rb"(?<![0-9.])[0-9]{13}")
+_LARGE_DIGITS: Final = len(str(MAX_NUMBER))  # a number with fewer in front of its point is below it
+_LARGE: Final = re.compile(rb"(?<![0-9.])[0-9]{%d}" % _LARGE_DIGITS)
 # Addresses in canonical form; a new table has nearly all of them from the one before.
 _known_url: Final = lru_cache(maxsize=16_384)(normal_url)
 _DECODER: Final = msgspec.json.Decoder(RoutingTable)
@@ -112,7 +113,7 @@ def _may_be_large(data: bytes) -> bool:
     Looking at every number costs a large table as much as all else together.
     """
     zeros = data.translate(_ZEROS)
-    return b"0e" in zeros or (b"0" * 13 in zeros and _THIRTEEN.search(data) is not None)
+    return b"0e" in zeros or (b"0" * _LARGE_DIGITS in zeros and _LARGE.search(data) is not None)
 
 
 def _check_numbers(value: object, path: str) -> None:

@@ -1,16 +1,13 @@
 """The tables in force, merged by model and prepared for picking.
 
-On the routing-weight path: built where a table is read (off the request path), then swapped in as one reference by
-``Selector.install``. Building changes nothing that the view in force uses; engines and endpoints that stay keep their
-state, unchanged weights keep their affinity orders and turns. Requests in flight are untouched.
+On the routing-weight path: built by build_view.py where a table is read (off the request path), then swapped in as one
+reference by ``Selector.install``. Requests in flight are untouched.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
-from types import MappingProxyType
-from typing import Final
+from collections.abc import Mapping
 
 from headrace_api.names import prompt_class_labels
 from headrace_api.table import ModelRoutes, RoutingTable, TablePriority
@@ -22,14 +19,15 @@ from headrace_router.core.slots import SlotOrders
 from headrace_router.core.state import Pool
 from headrace_router.core.states import ALONE, States
 
-_NO_ENDPOINTS: Final[Mapping[str, Collection[str]]] = MappingProxyType({})
-_Signature = tuple[tuple[str, ...], tuple[float, ...]]
+# Ids and their weights.
+Signature = tuple[tuple[str, ...], tuple[float, ...]]
 
 
 class PolicyView:
     """One policy's table and what of it outlives a swap: its retry budget and its queue.
 
-    sheds: it sheds anything. pools: of the models that it rules. …_limit: the table's timeouts, in seconds, 0 for none.
+    sheds: it sheds anything. pools: of the models that it rules. body_limit: bytes that a request's may have; the other
+    …_limit: the table's timeouts, in seconds, 0 for none.
     """
 
     __slots__ = (
@@ -37,6 +35,7 @@ class PolicyView:
         "_priorities",
         "affinity",
         "body_fields",
+        "body_limit",
         "budget",
         "connect_limit",
         "first_byte_limit",
@@ -45,6 +44,7 @@ class PolicyView:
         "pools",
         "queue",
         "revision",
+        "send_limit",
         "sheds",
         "states",
         "table",
@@ -53,9 +53,11 @@ class PolicyView:
 
     def __init__(self, table: RoutingTable, previous: PolicyView | None, states: States = ALONE) -> None:
         self.table = table
+        self.body_limit = table.limits.body
         self.connect_limit = table.timeouts.connect
         self.first_byte_limit = table.timeouts.first_byte
         self.idle_limit = table.timeouts.idle
+        self.send_limit = table.timeouts.send
         self.unary_limit = table.timeouts.unary
         self.states = states
         self.key = f"{table.policy_namespace}/{table.policy}"
@@ -128,7 +130,7 @@ class TableView:
         policies: tuple[PolicyView, ...],
         models: Mapping[str, ModelView],
         engines: Mapping[str, EngineView],
-        orders: dict[_Signature, SlotOrders],
+        orders: dict[Signature, SlotOrders],
         conflicts: tuple[str, ...],
         phase: float,
         states: States,

@@ -32,7 +32,7 @@ class Still:
         self._said = b""
         self._keep = _NO_NAMES
         self._drops = False
-        self._names: dict[bytes, str] | None = None
+        self._names: frozenset[bytes] | None = None
         self._wanted: list[Line] = []
 
     def to_engine(self, keep: frozenset[bytes], drops: bool) -> bytes:
@@ -59,7 +59,7 @@ class Still:
             self._to_client = found
         return found
 
-    def wanted(self, names: dict[bytes, str]) -> list[Line]:
+    def wanted(self, names: frozenset[bytes]) -> list[Line]:
         """The lines of these names."""
         if self._names is not names:
             self._names = names
@@ -108,7 +108,7 @@ class Head:
         """All values of a header in their order."""
         return [line.value for line in self.lines if line.name == name]
 
-    def wanted(self, names: dict[bytes, str]) -> list[Line]:
+    def wanted(self, names: frozenset[bytes]) -> list[Line]:
         """The lines of these names, in their order. ``names``: the same object from head to head, never changed."""
         before = self.before.wanted(names) if self.before.lines else None
         behind = self.behind.wanted(names) if self.behind.lines else None

@@ -130,13 +130,7 @@ class Answer:
             return
         else:
             data = payload if framing == _CONNECTION_END else _chunk(payload)
-        transport = self.transport
-        if transport.is_closing():
-            raise ConnectionResetError("the client has left")
-        if self._head:
-            data = self._head + data
-            self._head = b""
-        transport.write(data)
+        self._send(data)
 
     def put_chunk(self, raw: bytes, at: int) -> None:
         """The same for one whole chunk of the engine's, its payload from ``at`` on.
@@ -144,13 +138,10 @@ class Answer:
         Raises:
             ConnectionResetError: the connection is closing already.
         """
-        if self._framing != _THEIR_CHUNKS or self._head:
+        if self._framing == _THEIR_CHUNKS:
+            self._send(raw)
+        else:
             self.put(raw, raw[at:-2])
-            return
-        transport = self.transport
-        if transport.is_closing():
-            raise ConnectionResetError("the client has left")
-        transport.write(raw)
 
     def end(self) -> None:
         """The body is complete. Short of its length it is not: then the connection is aborted.

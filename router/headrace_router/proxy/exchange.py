@@ -244,7 +244,7 @@ class Exchange(Trying):
         if not self._flushing and self._attempt is not None and self._attempt.leg is not None:
             self._attempt.leg.pause()
         self._taken = self.client.answer.taken()
-        self._arm("send", self.asked.policy.table.timeouts.send, self.means.time())
+        self._arm("send", self.asked.policy.send_limit, self.means.time())
 
     def _idle(self) -> None:
         """The limit between two reads, from now on."""

@@ -121,11 +121,11 @@ def _asked_of(
         return Refusal(404, "model_not_found", f"no routing table has a model {model[:128]!r}", final=True)
     policy = found.policy
     size = len(body)
-    names = known.headers_of(policy)
-    if size > names.largest:
-        return too_large(names.largest)
+    if size > policy.body_limit:
+        return too_large(policy.body_limit)
     if route.kind is _POLICY and route.path not in policy.table.paths:
         return Refusal(404, "unknown_path", f"the policy of model {model[:128]!r} passes no such path: {route.path}")
+    names = known.headers_of(policy)
     headers = _values(head.wanted(names.wanted))
     named = headers.get(names.priority)
     priority = policy.priority(None if named is None else named.decode("utf-8", "surrogateescape"))

@@ -26,20 +26,15 @@ _MOST_KEPT: Final = 20_000
 class PolicyHeaders:
     """Header names that a policy reads, in lower case.
 
-    wanted: name as bytes -> as text. priority: the priority header's. keep: names that engines may see although such
-    names steer. largest: bytes that a body may have.
+    wanted: all of them. priority: the priority header's. keep: names that engines may see although such names steer.
     """
 
-    __slots__ = ("keep", "largest", "priority", "wanted")
+    __slots__ = ("keep", "priority", "wanted")
 
     def __init__(self, policy: PolicyView) -> None:
-        priority = policy.table.priority_header.lower()
-        read = [priority, names.HEADER_CLIENT_RETRY.lower()]
-        read += [name for kind, name in policy.affinity.rules if kind == "header"]
-        self.wanted = {name.encode("utf-8", "surrogateescape"): name for name in read}
-        self.priority = priority.encode("utf-8", "surrogateescape")
+        self.priority = policy.table.priority_header.lower().encode("utf-8", "surrogateescape")
         self.keep = frozenset({self.priority})
-        self.largest = policy.table.limits.body
+        self.wanted = self.keep | {names.HEADER_CLIENT_RETRY.lower().encode()} | policy.affinity.headers
 
 
 class Known:
@@ -52,7 +47,7 @@ class Known:
         tables = [policy.table for policy in view.policies]
         self.paths = frozenset(path for table in tables for path in table.paths)
         self.fields: frozenset[str] = frozenset().union(*(policy.body_fields for policy in view.policies))
-        self.largest = max((table.limits.body for table in tables), default=0)
+        self.largest = max((policy.body_limit for policy in view.policies), default=0)
         self.headers = {policy: PolicyHeaders(policy) for policy in view.policies}
         self._single: dict[str, str | None] = {}
         self._said: dict[tuple[str, str, str, int], bytes] = {}

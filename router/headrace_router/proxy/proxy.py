@@ -119,7 +119,7 @@ class Proxy:
         """
         if self.draining:
             client.answer.keep_alive = False
-        identity = request_id(head.marked, self._ids.fresh) if head.rules & REQUEST_ID else self._ids.fresh()
+        identity = self._identity(head)
         seen = self._see(head, identity, client) if self._looked_at else None
         means = self._means
         known = means.known()
@@ -165,7 +165,7 @@ class Proxy:
         if head is None:
             self._refuse(refusal, client, self._ids.fresh(), None, None)
             return
-        identity = request_id(head.marked, self._ids.fresh)
+        identity = self._identity(head)
         seen = self._see(head, identity, client) if self._looked_at else None
         self._refuse(refusal, client, identity, seen, self._means.known().route(head.method, head.target))
 
@@ -178,6 +178,9 @@ class Proxy:
     async def ended(self) -> None:
         """Wait until no exchange runs."""
         await self._means.idle()
+
+    def _identity(self, head: RequestHead) -> str:
+        return request_id(head.marked, self._ids.fresh) if head.rules & REQUEST_ID else self._ids.fresh()
 
     def _aside(self, head: RequestHead, route: Route | Refused, known: Known) -> Refusal | bytes:
         """For what no engine is asked: why it is refused, or the body of a page of models."""

@@ -73,8 +73,7 @@ class Relay:
         try:
             self._answer.put(raw, payload)
             if self._observer is not None and self._observer.feed(payload) and not self._started:
-                self._started = True
-                self._exchange.account.first_token(self._attempt.pick)
+                self._first_token()
         except ConnectionError:
             self.client_gone()
         except Exception:
@@ -91,8 +90,7 @@ class Relay:
         try:
             self._answer.put_chunk(raw, at)
             if not observer.usual(raw, at) and observer.feed(raw[at:-2]) and not self._started:
-                self._started = True
-                self._exchange.account.first_token(self._attempt.pick)
+                self._first_token()
         except ConnectionError:
             self.client_gone()
         except Exception:
@@ -140,6 +138,10 @@ class Relay:
         self._answer.leave()
         self._close(accounting.CLIENT_GONE)
         self._exchange.relay_failed()
+
+    def _first_token(self) -> None:
+        self._started = True
+        self._exchange.account.first_token(self._attempt.pick)
 
     def _own_fault(self) -> None:
         self._break_off(accounting.ROUTER_ERROR, _OWN_FAULT)
