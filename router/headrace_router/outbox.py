@@ -9,10 +9,14 @@ what goes to one transport.
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Final
 
 from mypy_extensions import mypyc_attr
+
+log = logging.getLogger("headrace.router")
 
 # Writes that wait at most: the first of a burst must not wait until all of the burst are understood.
 AT_ONCE: Final = 16
@@ -27,12 +31,12 @@ class Outbox:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: list[Writer] = []
+        self._waiting: list[Callable[[], None]] = []
 
-    def add(self, writer: Writer) -> None:
-        """Something waits there now."""
+    def add(self, leave: Callable[[], None]) -> None:
+        """To be called when what waits leaves, in the order in which it came."""
         waiting = self._waiting
-        waiting.append(writer)
+        waiting.append(leave)
         size = len(waiting)
         if size == 1:
             self._loop.call_soon(self.flush)
@@ -40,12 +44,15 @@ class Outbox:
             self.flush()
 
     def flush(self) -> None:
-        """Write all that waits."""
+        """Let go of all that waits."""
         waiting = self._waiting
         if waiting:
             self._waiting = []
-            for writer in waiting:
-                writer.flush()
+            for leave in waiting:
+                try:
+                    leave()
+                except Exception:
+                    log.exception("a write failed")
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -69,14 +76,14 @@ class ClientTransport(ABC):
 
 
 class Writer(ClientTransport):
-    """The writing side of one transport; closing, aborting and ending it go through here too.
+    """The writing side of a client's transport; closing, aborting and ending it go through here too.
 
-    outbox: None: nothing waits. ended: the transport was closed, aborted or lost.
+    ended: the transport was closed, aborted or lost.
     """
 
     __slots__ = ("_data", "_outbox", "ended", "transport")
 
-    def __init__(self, outbox: Outbox | None, transport: asyncio.Transport) -> None:
+    def __init__(self, outbox: Outbox, transport: asyncio.Transport) -> None:
         self._outbox = outbox
         self._data: bytes | None = None
         self.transport = transport
@@ -84,17 +91,17 @@ class Writer(ClientTransport):
 
     def write(self, data: bytes) -> None:
         """Write soon, in order. To one that has ended nothing is written."""
-        outbox, waiting = self._outbox, self._data
+        waiting = self._data
         if waiting is not None:
             self._data = data = waiting + data
             if len(data) > SMALL:
                 self.flush()
-        elif outbox is None or len(data) > SMALL:
+        elif len(data) > SMALL:
             if not self.is_closing():
                 self.transport.write(data)
         else:
             self._data = data
-            outbox.add(self)
+            self._outbox.add(self.flush)
 
     def flush(self) -> None:
         """Write what waits, now."""

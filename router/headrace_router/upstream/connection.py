@@ -19,7 +19,6 @@ from mypy_extensions import mypyc_attr
 from headrace_router.http1.chunked import BrokenChunks, ChunkedReader
 from headrace_router.http1.request_head import MAX_HEAD, find_end
 from headrace_router.http1.response_head import BrokenHead, ResponseHead, ResponseHeads
-from headrace_router.outbox import Outbox, Writer
 from headrace_router.upstream.attempt import Attempt, Held
 from headrace_router.upstream.port import Cut, Lost, Outgoing, Sink
 
@@ -96,31 +95,25 @@ class Connection(Held):
         "_keeper",
         "_left",
         "_next",
-        "_outbox",
         "_paused",
         "_rest",
         "_socket",
         "_transport",
         "_unread",
         "_writable",
-        "_writer",
         "since",
         "used",
     )
 
-    def __init__(
-        self, keeper: Keeper, raw: socket.socket | None, *, tls: bool = False, outbox: Outbox | None = None
-    ) -> None:
-        """``raw``: the socket beneath. ``outbox``: where requests wait until the loop's turn ends; None: nowhere."""
+    def __init__(self, keeper: Keeper, raw: socket.socket | None, *, tls: bool = False) -> None:
+        """``raw``: the socket beneath."""
         self._keeper = keeper
         self._socket = None if tls else raw
         self._unread: select.poll | None = None
         if raw is not None:
             self._unread = select.poll()
             self._unread.register(raw.fileno(), _UNREAD)
-        self._outbox = outbox
         self._transport: asyncio.Transport | None = None
-        self._writer: Writer | None = None
         self._attempt: Attempt | None = None
         self._next = _NOTHING
         self._begun: bytearray | None = None  # a head that isn't whole yet
@@ -142,16 +135,16 @@ class Connection(Held):
     def usable(self) -> bool:
         """Whether a request may go out on it: nothing has come meanwhile, neither bytes nor an end, and nothing waits
         to be read that the loop hasn't heard of yet. What TLS says of its own comes before a first answer."""
-        writer = self._writer
-        if writer is None or writer.is_closing():
+        transport = self._transport
+        if transport is None or transport.is_closing():
             return False
         asked = self._unread if self.used or self._socket is not None else None
         return asked is None or not asked.poll(0)
 
     def carry(self, attempt: Attempt, outgoing: Outgoing) -> None:
         """Write a request; what comes of it goes to the attempt's sink, never from within this call."""
-        writer = self._writer
-        assert writer is not None
+        transport = self._transport
+        assert transport is not None
         body = outgoing.body
         self._attempt = attempt
         attempt.held = self
@@ -162,28 +155,27 @@ class Connection(Held):
         whole = size <= AT_ONCE
         start = self._keeper.start(outgoing.method, outgoing.target)
         first = body if whole else body[:AT_ONCE]
-        writer.write(b"".join([start, outgoing.lines, _LENGTH_IS, str(size).encode(), _HEAD_ENDS, first]))
+        transport.write(b"".join([start, outgoing.lines, _LENGTH_IS, str(size).encode(), _HEAD_ENDS, first]))
         if not whole:
-            writer.flush()
             self._rest = memoryview(body)[AT_ONCE:]
             self._write_on()
 
     def close(self) -> None:
         """End it when what was written has left."""
-        if self._writer is not None:
-            self._writer.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def give_up(self) -> None:
         """End it now; the attempt hears nothing more."""
         self._attempt = None
         self._rest = None
-        if self._writer is not None:
-            self._writer.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def fail(self) -> None:
         """End it now; the attempt hears of it soon."""
-        if self._writer is not None:
-            self._writer.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def pause(self) -> None:
         """See Leg."""
@@ -201,8 +193,7 @@ class Connection(Held):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """See asyncio.Protocol."""
-        self._transport = made = cast("asyncio.Transport", transport)
-        self._writer = Writer(self._outbox, made)
+        self._transport = cast("asyncio.Transport", transport)
 
     def pause_writing(self) -> None:
         """See asyncio.Protocol."""
@@ -242,7 +233,7 @@ class Connection(Held):
                 self._read_last(self._socket)
         finally:
             self._rest = None
-            self._transport = self._socket = self._unread = self._writer = None
+            self._transport = self._socket = self._unread = None
             attempt, self._attempt = self._attempt, None
             self._keeper.lost(self)
             if attempt is not None:
@@ -355,13 +346,13 @@ class Connection(Held):
         self._attempt = None
         self._next = _NOTHING
         sink, attempt.held, attempt.sink = attempt.sink, None, None
-        writer = self._writer
-        if writer is not None:
-            if self._rest is not None or writer.get_write_buffer_size():
+        transport = self._transport
+        if transport is not None:
+            if self._rest is not None or transport.get_write_buffer_size():
                 self._rest = None
-                writer.abort()
-            elif not self._keep or behind or writer.is_closing():
-                writer.close()
+                transport.abort()
+            elif not self._keep or behind or transport.is_closing():
+                transport.close()
             else:
                 if self._paused:
                     self.resume()

@@ -102,6 +102,39 @@ class Endpoint(Keeper):
         self.idle.clear()
 
 
+class Sending(Held):
+    """An attempt that leaves with others at the end of a turn. ``connect``: see UpstreamPool.send."""
+
+    __slots__ = ("_attempt", "_pool", "address", "connect", "outgoing")
+
+    def __init__(self, pool: Pool, address: Address, attempt: Attempt, outgoing: Outgoing, connect: float) -> None:
+        self._pool = pool
+        self._attempt = attempt
+        self.address = address
+        self.outgoing = outgoing
+        self.connect = connect
+        attempt.held = self
+
+    def leave(self) -> None:
+        """Now, unless it was given up meanwhile."""
+        attempt = self._attempt
+        if attempt.held is self:
+            try:
+                self._pool.send_now(self.address, attempt, self.outgoing, self.connect)
+            except Exception as error:
+                attempt.fail(NotSent(str(error) or type(error).__name__, own=True))
+                raise
+
+    def give_up(self) -> None:
+        """See connection.Held: its attempt holds on to it no more."""
+
+    def pause(self) -> None:
+        """See Leg: nothing is read yet."""
+
+    def resume(self) -> None:
+        """See Leg."""
+
+
 class Dial(Held):
     """A connection that is being made for an attempt. ``limit``: seconds; ``deadline``: by the loop's clock, 0 none."""
 
@@ -159,7 +192,7 @@ class Dial(Held):
         self._trusted = True
 
         def make(raw: socket.socket) -> asyncio.Protocol:
-            return cast(asyncio.Protocol, Connection(endpoint, raw, tls=to.https, outbox=pool.outbox))
+            return cast(asyncio.Protocol, Connection(endpoint, raw, tls=to.https))
 
         made = await connect(to, pool.names, make, server_name=address.server_name, context=context)
         return cast(Connection, made)

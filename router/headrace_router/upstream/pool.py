@@ -21,7 +21,7 @@ from headrace_router.upstream.attempt import Attempt
 from headrace_router.upstream.connect import Names
 from headrace_router.upstream.connection import Connection
 from headrace_router.upstream.credentials import Reference
-from headrace_router.upstream.endpoint import Dial, Endpoint
+from headrace_router.upstream.endpoint import Dial, Endpoint, Sending
 from headrace_router.upstream.port import Address, Cut, Lost, NotSent, Outgoing, Sink, UpstreamPool
 from headrace_router.upstream.resolve import Resolver
 from headrace_router.upstream.trust import system_trust
@@ -40,14 +40,14 @@ Trust = Callable[[Reference | None], ssl.SSLContext]
 class Pool(UpstreamPool):
     """See UpstreamPool. To be made inside a running loop.
 
-    outbox: gathers small writes until the loop's turn ends; it may be the clients' as well.
+    outbox: gathers requests until the loop's turn ends; it may be the clients' as well.
     trust: what an address's ``tls`` stands for; without it the system's authorities.
     on_connect: told the seconds that each new connection took. on_unreached: told an engine that couldn't be reached.
     """
 
     def __init__(self, resolver: Resolver, trust: Trust | None = None, outbox: Outbox | None = None) -> None:
         self.loop = asyncio.get_running_loop()
-        self.outbox = outbox or Outbox(self.loop)
+        self._outbox = outbox or Outbox(self.loop)
         self.on_connect: Callable[[float], None] | None = None
         self.on_unreached: Callable[[str], None] | None = None
         self.trust = trust or cache(lambda _: system_trust())
@@ -66,16 +66,22 @@ class Pool(UpstreamPool):
     def send(self, address: Address, outgoing: Outgoing, sink: Sink, connect: float) -> Attempt:
         """See UpstreamPool."""
         attempt = Attempt(sink)
-        endpoint = address.found
-        if endpoint is None or not endpoint.known or endpoint.pool is not self:
-            endpoint = address.found = self._endpoints.get(address) or self._add(address)
+        if self._endpoint(address).idle:
+            # Whether a connection can be used is looked at right before it is written to, not now.
+            self._outbox.add(Sending(self, address, attempt, outgoing, connect).leave)
+        else:
+            self.send_now(address, attempt, outgoing, connect)
+        return attempt
+
+    def send_now(self, address: Address, attempt: Attempt, outgoing: Outgoing, connect: float) -> None:
+        """Over a kept connection or a new one; not for the proxy."""
+        endpoint = self._endpoint(address)
         if endpoint.idle and (connection := endpoint.take(self.loop.time())) is not None:
             connection.carry(attempt, outgoing)
-            return attempt
+            return
         self.dials.add(Dial(self, endpoint, attempt, outgoing, connect))
         if connect > 0 and self._sweeper is None:
             self._sweep_later()
-        return attempt
 
     def renew(self, engine: str) -> None:
         """See UpstreamPool."""
@@ -108,6 +114,7 @@ class Pool(UpstreamPool):
 
     async def close(self) -> None:
         """See UpstreamPool."""
+        self._outbox.flush()
         self._closed = True
         self.retain(())
         for dial in list(self.dials):
@@ -151,6 +158,12 @@ class Pool(UpstreamPool):
             others.discard(endpoint)
             if not others:
                 del self._of_engine[endpoint.address.engine]
+
+    def _endpoint(self, address: Address) -> Endpoint:
+        endpoint = address.found
+        if endpoint is None or not endpoint.known or endpoint.pool is not self:
+            endpoint = address.found = self._endpoints.get(address) or self._add(address)
+        return endpoint
 
     def _add(self, address: Address) -> Endpoint:
         endpoint = Endpoint(self, address)

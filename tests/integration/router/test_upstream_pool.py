@@ -56,6 +56,44 @@ async def test_a_request_begun_in_the_last_callback_gets_the_connection() -> Non
         assert engine.connections == 1
 
 
+async def test_a_connection_that_ends_before_the_turn_does_is_not_used() -> None:
+    """Requests leave at the end of a turn; whether their connection still stands is looked at then, not before."""
+    wires: list[Wire] = []
+
+    async def talk(wire: Wire) -> None:
+        wires.append(wire)
+        while await wire.request():
+            await wire.send(OK)
+
+    async with SocketEngine(talk) as engine, pooled() as used:
+        assert (await tried(used, engine.address)).payload == b"hello"
+        sink = Noted()
+        used.send(engine.address, ASKED, sink, connect=20.0)
+        wires[0].socket.shutdown(socket.SHUT_RDWR)
+        (connection,) = used.connections
+        assert connection._unread is not None
+        assert connection._unread.poll(2000)
+        assert await sink.end() == "ended"
+        assert engine.connections == 2
+
+
+async def test_what_is_given_up_before_it_leaves_is_never_sent() -> None:
+    requests = 0
+
+    async def talk(wire: Wire) -> None:
+        nonlocal requests
+        while await wire.request():
+            requests += 1
+            await wire.send(OK)
+
+    async with SocketEngine(talk) as engine, pooled() as used:
+        await tried(used, engine.address)
+        sink = Noted()
+        used.send(engine.address, ASKED, sink, connect=20.0).abort()
+        await tried(used, engine.address)
+        assert (requests, engine.connections, sink.calls) == (2, 1, 0)
+
+
 @pytest.mark.parametrize(
     "left", [b"", b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n"], ids=["end", "bytes"]
 )

@@ -137,8 +137,15 @@ def test_a_transport_that_was_lost_meanwhile_gets_nothing() -> None:
     assert stage.writers[0].is_closing()
 
 
-def test_without_an_outbox_nothing_waits() -> None:
+def test_a_fault_keeps_nobody_elses_write(caplog: pytest.LogCaptureFixture) -> None:
     stage = Stage()
-    writer = Writer(None, cast(asyncio.Transport, stage.transports[0]))
-    writer.write(b"now")
-    assert stage.log == [(0, b"now")]
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    stage.writers[0].write(b"a")
+    stage.outbox.add(broken)
+    stage.writers[1].write(b"b")
+    stage.loop.turn()
+    assert stage.log == [(0, b"a"), (1, b"b")]
+    assert "a write failed" in caplog.text
