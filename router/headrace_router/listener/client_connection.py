@@ -41,9 +41,14 @@ log = logging.getLogger("headrace.router")
 WRITTEN_AHEAD: Final = 64 * 1024
 # Seconds that a client may take for the last bytes of an answer after which its connection closes.
 FLUSHING: Final = 60.0
-# The same for a client that is turned away because there are too many.
+# The same for a client that is turned away because there are too many, or idle and closed for another.
 TURNED_AWAY: Final = 1.0
+# Seconds that a new connection has for its first byte, whoever else wants its place.
+FIRST_BYTE: Final = 1.0
 
+BODY_TOO_SLOW: Final = Refusal(
+    408, refusals.BODY_TIMEOUT.code, "the body came too slowly: fewer bytes a second than this router waits for"
+)
 TOO_MANY_CONNECTIONS: Final = Refusal(
     503, "too_many_connections", "this router has as many connections as it may have", retry_after=1.0
 )
@@ -130,6 +135,28 @@ class ClientConnection(Reading):
         """Whether it was used and waits for another request."""
         return self._state == HEAD and self.served > 0 and not self.busy
 
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for a head and has nothing of one."""
+        return self._state == HEAD and self._pending is None and not self.writer.is_closing()
+
+    @property
+    def since(self) -> float:
+        """When it began to wait, for one that waits."""
+        limits = self._listener.limits
+        return self.deadline - (limits.idle if self.served else limits.first_request)
+
+    def spare(self, now: float) -> bool:
+        """Whether nothing of a request or an answer is on its way, for one that waits."""
+        if not self.served and now - self.since < FIRST_BYTE:
+            return False
+        return not self.writer.get_write_buffer_size() and not unread(self.transport)
+
+    def give_way(self) -> None:
+        """Close it, idle, for another; over TLS the client has a moment to answer that."""
+        self.close()
+        self.deadline = self._now() + TURNED_AWAY
+
     def last(self) -> None:
         """Close after the request that runs or comes next."""
         self._last = True
@@ -157,8 +184,18 @@ class ClientConnection(Reading):
         """Close at once."""
         self.writer.abort()
 
+    def rearm(self, now: float) -> None:
+        """Bytes of a body have come."""
+        if self._state in (BODY, TAKING):
+            self._late = not self._in_time(now)
+
     def expired(self) -> None:
         """The deadline has passed."""
+        if self._late:
+            self._late = False
+            # What came since then counts, too.
+            if self._state in (BODY, TAKING) and self._in_time(self._now()):
+                return
         self.deadline = 0.0
         state = self._state
         if self._takes_on():
@@ -171,9 +208,19 @@ class ClientConnection(Reading):
             else:
                 self._refuse_head(HEAD_TIMEOUT)
         elif state in (BODY, TAKING):
-            self._refuse(refusals.BODY_TIMEOUT, whole=False)
+            silent = self._now() - self._came >= self._listener.limits.body_idle
+            self._refuse(refusals.BODY_TIMEOUT if silent else BODY_TOO_SLOW, whole=False)
         elif state in (LINGERING, CLOSING, SKIPPING):
             self.writer.abort()
+
+    def _in_time(self, now: float) -> bool:
+        """Give a body the time that its bytes are worth; whether there is some left."""
+        came = self._taken - self._paid
+        if came:
+            self._paid = self._taken
+            self._came = now
+            self.deadline = self._listener.limits.body_deadline(self.deadline, now, came)
+        return self.deadline > now
 
     def _takes_on(self) -> bool:
         """Whether the client has last bytes still to take, and is taking them."""
@@ -225,6 +272,7 @@ class ClientConnection(Reading):
             self.deadline = self._now() + self._listener.limits.idle
             if self.writing_paused:
                 self._hold_back()
+            self._listener.idles(self)
             return True
         self._finish()
         return False
@@ -255,6 +303,9 @@ class ClientConnection(Reading):
         self.deadline = self._now() + (FLUSHING if writer.get_write_buffer_size() else seconds)
         if writer.can_write_eof():
             writer.write_eof()
+
+    def _idles(self) -> None:
+        self._listener.idles(self)
 
     # Refusals
 

@@ -8,11 +8,13 @@ still. Must not know what a request asks for.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, cast
 
 from headrace_router.listener.aiohttp_side import AiohttpSide
 from headrace_router.listener.client_connection import ClientConnection
+from headrace_router.listener.idle import Idle
 from headrace_router.listener.limits import Limits
 from headrace_router.outbox import Outbox
 from headrace_router.proxy.clock import Deadlines, Timed
@@ -21,9 +23,11 @@ from headrace_router.proxy.refusals import Refusal
 if TYPE_CHECKING:
     from headrace_router.proxy.proxy import Proxy
 
+log = logging.getLogger("headrace.router")
+
 # Seconds between two looks at what limits connections: thousands of idle ones must not be looked at more often.
 SWEEP: Final = 1.0
-# Of those beyond the bound this many are told so; more are cut.
+# Connections on their way out for want of room that have time for it, told so or closed while idle; more are cut.
 TOLD: Final = 256
 _LOOK: Final = 0.01
 
@@ -42,6 +46,9 @@ class Listener:
         self.side = AiohttpSide()
         shortest = min(self.limits.head_seconds, self.limits.first_request, self.limits.body_idle, self.limits.idle)
         self._deadlines = Deadlines(self.loop, min(SWEEP, shortest / 4))
+        self._idle = Idle()
+        self._crowded = False
+        self._leaving: set[ClientConnection] = set()  # open for a moment longer; they don't count
 
     def __call__(self) -> asyncio.Protocol:
         """A protocol for a new connection: it has the methods, not the class (docs/adr/0021)."""
@@ -53,17 +60,59 @@ class Listener:
         return cast(AbstractSet[ClientConnection], self._deadlines.items.keys())
 
     def admit(self, connection: ClientConnection) -> bool:
-        """Take up a new connection; False: there are too many, and it is to be told so."""
-        open_ = len(self._deadlines.items)
+        """Take up a new connection, for an idle one if need be; False: all are in use, and it is to be told so."""
+        room = self._counted() < self.limits.connections or self._make_room()
         self._deadlines.add(cast(Timed, connection))
-        if open_ >= self.limits.connections + TOLD:
+        if not room:
+            if self._leaves(connection):
+                return False
             connection.abort()
-            return True
-        return open_ < self.limits.connections
+        elif self._crowded:
+            self._idle.add(connection)
+        return True
+
+    def idles(self, connection: ClientConnection) -> None:
+        """It waits for a request from now on."""
+        if self._crowded:
+            self._idle.add(connection)
 
     def lost(self, connection: ClientConnection) -> None:
         """It is closed."""
         self._deadlines.discard(cast(Timed, connection))
+        self._leaving.discard(connection)
+        if self._crowded:
+            self._idle.discard(connection)
+            most = self.limits.connections
+            # Not at once: to find out who idles takes a look at all.
+            if self._counted() < most - most // 8:
+                self._crowded = False
+                self._idle.clear()
+
+    def _counted(self) -> int:
+        return len(self._deadlines.items) - len(self._leaving)
+
+    def _make_room(self) -> bool:
+        """Close the connection that has idled longest; False: none is idle."""
+        if not self._crowded:
+            self._crowded = True
+            self._idle.fill(self.connections)
+            log.warning(
+                "%d clients' connections are open, and no more may be: new ones take idle ones' places",
+                self.limits.connections,
+            )
+        idle = self._idle.take(self.loop.time())
+        if idle is None:
+            return False
+        if self._leaves(idle):
+            idle.give_way()
+        else:
+            idle.abort()
+        return True
+
+    def _leaves(self, connection: ClientConnection) -> bool:
+        """It counts no more; whether it has time to end."""
+        self._leaving.add(connection)
+        return len(self._leaving) <= TOLD
 
     def drain(self) -> None:
         """Answers whose heads aren't out yet tell their clients that the connection closes."""

@@ -53,13 +53,16 @@ class Reading(Client):
 
     __slots__ = (
         "_body",
+        "_came",
         "_head",
         "_heads",
         "_held",
         "_last",
+        "_late",
         "_limit",
         "_listener",
         "_missing",
+        "_paid",
         "_pending",
         "_scanned",
         "_state",
@@ -89,6 +92,9 @@ class Reading(Client):
         self._missing = 0  # bytes of a body by Content-Length
         self._limit = 0  # bytes that the body may have
         self._taken = 0  # bytes of it that count in the proxy's memory
+        self._paid = 0  # and those of them that were counted as time
+        self._came = 0.0  # when the last of these came
+        self._late = False  # the body's time is over, unless what comes until the next sweep is worth some
         self._taking: Taking | None = None
         self._last = False  # closes after this request
         self._unsure = False  # there is or was input that no one reads
@@ -110,6 +116,10 @@ class Reading(Client):
     def _pipeline(self, data: bytes) -> None:
         """Keep what comes behind a request."""
 
+    @abstractmethod
+    def _idles(self) -> None:
+        """It waits for a head, and has nothing of one."""
+
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
         state = self._state
@@ -129,11 +139,6 @@ class Reading(Client):
             self._take(data)
         elif state == SKIPPING:
             self._skip(data)
-
-    def rearm(self, now: float) -> None:
-        """Bytes of a body have come."""
-        if self._state in (BODY, TAKING):
-            self.deadline = now + self._listener.limits.body_idle
 
     # Heads
 
@@ -195,6 +200,7 @@ class Reading(Client):
         """Keep the beginning of a head."""
         if data == b"\r\n":
             # Some clients send one behind a body (RFC 9112 2.2).
+            self._idles()
             return
         self._pending = bytearray(data)
         self._scanned = 0
@@ -251,8 +257,7 @@ class Reading(Client):
         if have < length:
             self._body = []
             self._missing = length
-            self._state = BODY
-            self.rearm(self._now())
+            self._await_body(BODY)
             self._more_body(data[end:])
             return b""
         if not self._hold(length):
@@ -282,9 +287,18 @@ class Reading(Client):
         if not self._missing:
             self._state = HEAD
             self.deadline = self._now() + self._listener.limits.idle
+            self._idles()
             self._read(rest)
 
     # Bodies
+
+    def _await_body(self, state: int) -> None:
+        """Its time begins."""
+        self._state = state
+        self._came = self._now()
+        self._paid = 0
+        self._late = False
+        self.deadline = self._came + self._listener.limits.body_idle
 
     def _hold(self, size: int) -> bool:
         """Count bytes of a body in the memory of all."""
@@ -296,7 +310,7 @@ class Reading(Client):
     def _more_body(self, data: bytes) -> None:
         body = self._body
         assert body is not None
-        self.touched = True
+        self.touched = not self._late
         rest = b""
         if len(data) >= self._missing:
             data, rest = data[: self._missing], data[self._missing :]
@@ -313,8 +327,7 @@ class Reading(Client):
 
     def _take_by_aiohttp(self, head: RequestHead, data: bytes, end: int) -> None:
         """Everything that isn't hot: aiohttp's handler gets this one message and gives back its body."""
-        self._state = TAKING
-        self.rearm(self._now())
+        self._await_body(TAKING)
         self._missing = head.length or 0
         self._taking = taking = self._listener.side.open(self, head)
         self._take(data[end:])
@@ -325,7 +338,7 @@ class Reading(Client):
         """Bytes of the message that aiohttp takes in; what is behind its end waits."""
         taking = self._taking
         assert taking is not None
-        self.touched = True
+        self.touched = not self._late
         if taking.whole:
             self._pipeline(data)
             return

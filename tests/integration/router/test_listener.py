@@ -243,7 +243,7 @@ async def test_dripped_heads_are_ended_by_time_from_their_first_byte(first: byte
 
 async def test_a_body_that_comes_slowly_but_comes_is_taken() -> None:
     proxy = StubProxy()
-    async with listening(proxy, Limits(body_idle=0.5)) as (url, _), RawClient(url) as client:
+    async with listening(proxy, Limits(body_idle=0.5, body_rate=1)) as (url, _), RawClient(url) as client:
         data = post(b"abcdefgh", "/now")
         await client.send(data[:-8])
         for byte in b"abcdefgh":
@@ -280,10 +280,15 @@ async def test_connections_beyond_the_bound_are_told_so() -> None:
     proxy = StubProxy()
     async with listening(proxy, Limits(connections=2)) as (url, listener):
         async with RawClient(url) as one, RawClient(url) as two:
-            await until(lambda: len(listener.connections) == 2)
+            for client in (one, two):
+                await client.send(post(b"x", "/held"))
+            await until(lambda: len(proxy.held) == 2)
             refused = await ask(url, post(b"x", "/now"))
             assert (refused.status, refused.code) == (503, "too_many_connections")
+            for exchange in proxy.held:
+                exchange.finish()
             for client in (one, two):
+                assert (await client.answer()).status == 200
                 await client.send(post(b"x", "/now"))
                 assert (await client.answer()).status == 200
         await until(lambda: not listener.connections)

@@ -65,6 +65,7 @@ def test_every_flag_is_a_bound_of_its_own() -> None:
         ("--head-timeout=nan", "S from"),
         ("--idle-timeout=inf", "S from"),
         ("--body-timeout=soon", "S from"),
+        ("--body-rate=0", "BYTES from 1 to"),
     ],
 )
 def test_a_bound_that_is_none(argument: str, right: str) -> None:

@@ -1,0 +1,70 @@
+"""Which idle connection makes room for a new one: the one that has idled longest.
+
+On the path of new connections, once there are as many as there may be; only then is the order kept, at one move for
+each answer that ends. A request's begin doesn't leave the order, who looks passes it over. Reference for the rule:
+nginx's reusable connections. Must not choose one that has begun a request.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headrace_router.listener.client_connection import ClientConnection
+
+# Idle ones looked at for one new connection. Who is passed over (bytes on their way, new) comes last the next time.
+LOOKED_AT: Final = 16
+
+
+class Idle:
+    """The order, the longest idle first; with some that are idle no more."""
+
+    __slots__ = ("_order",)
+
+    def __init__(self) -> None:
+        self._order: OrderedDict[ClientConnection, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def fill(self, connections: Iterable[ClientConnection]) -> None:
+        """Begin to keep it, with those that idle already."""
+        waiting = [connection for connection in connections if connection.waits]
+        waiting.sort(key=_since)
+        self._order = OrderedDict.fromkeys(waiting)
+
+    def clear(self) -> None:
+        """Keep it no more."""
+        self._order = OrderedDict()
+
+    def add(self, connection: ClientConnection) -> None:
+        """It idles from now on."""
+        self._order[connection] = None
+        self._order.move_to_end(connection)
+
+    def discard(self, connection: ClientConnection) -> None:
+        """It is closed."""
+        self._order.pop(connection, None)
+
+    def take(self, now: float) -> ClientConnection | None:
+        """The one that has idled longest, which leaves the order; None: none idles. now: on the loop's clock."""
+        order = self._order
+        looks = LOOKED_AT
+        while order and looks:
+            connection: ClientConnection = next(iter(order))
+            if not connection.waits:
+                # It comes back when its answer has ended.
+                del order[connection]
+            elif connection.spare(now):
+                del order[connection]
+                return connection
+            else:
+                order.move_to_end(connection)
+                looks -= 1
+        return None
+
+
+def _since(connection: ClientConnection) -> float:
+    return connection.since

@@ -1,0 +1,306 @@
+"""At the limit of clients' connections the one that has idled longest makes room; one in use never does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Any, cast
+
+import pytest
+
+from headrace_router.listener.client_connection import FIRST_BYTE, TURNED_AWAY
+from headrace_router.listener.idle import LOOKED_AT, Idle
+from headrace_router.listener.limits import Limits
+from headrace_router.listener.listener import TOLD
+from support.client_side import ClientSide, FakeTransport, client_side
+from support.raw_client import post
+
+# A proxy and connections of the tests' own.
+pytestmark = pytest.mark.stand_ins
+
+NOW = post(b"x", "/now")
+HELD = post(b"x", "/held")
+
+
+class One:
+    """A connection as the order sees it. looked: how often the order asked for it."""
+
+    def __init__(self, since: float = 0.0) -> None:
+        self.idles = True
+        self.since = since
+        self.passing = False
+        self.looked = 0
+
+    @property
+    def waits(self) -> bool:
+        self.looked += 1
+        return self.idles
+
+    def spare(self, now: float) -> bool:
+        return not self.passing
+
+
+def order(ones: Iterable[One]) -> Idle:
+    made = Idle()
+    made.fill(cast(Any, ones))
+    return made
+
+
+def test_the_longest_idle_comes_first_whatever_the_order_of_connecting() -> None:
+    ones = [One(since) for since in (3.0, 1.0, 2.0)]
+    busy = One(0.0)
+    busy.idles = False
+    idle = order([*ones, busy])
+    assert [idle.take(9.0) for _ in range(4)] == [ones[1], ones[2], ones[0], None]
+
+
+def test_what_is_used_again_comes_last_and_what_runs_not_at_all() -> None:
+    one, other, third = ones = [One() for _ in range(3)]
+    idle = order(ones)
+    one.idles = False
+    other.idles = False
+    other.idles = True
+    idle.add(cast(Any, other))
+    assert [idle.take(9.0) for _ in range(3)] == [third, other, None]
+    one.idles = True
+    idle.add(cast(Any, one))
+    idle.discard(cast(Any, one))
+    assert idle.take(9.0) is None
+
+
+def test_bytes_on_their_way_spare_it_this_time() -> None:
+    one, other = ones = [One(), One()]
+    idle = order(ones)
+    one.passing = True
+    assert idle.take(9.0) is other
+    assert idle.take(9.0) is None
+    one.passing = False
+    assert idle.take(9.0) is one
+
+
+def test_the_longest_idle_in_any_course_of_events() -> None:
+    for seed in range(200):
+        rng = random.Random(seed)
+        ones = [One(float(n)) for n in range(rng.randint(1, 8))]
+        idle, known = order(ones), list(ones)
+        for _ in range(60):
+            one = rng.choice(ones)
+            event = rng.choice(("begins", "ends", "taken"))
+            if event == "taken":
+                assert idle.take(0.0) is (known[0] if known else None), seed
+                for gone in known[:1]:
+                    known.remove(gone)
+                    ones.remove(gone)
+                    ones.append(One())
+                    known.append(ones[-1])
+                    idle.add(cast(Any, ones[-1]))
+            elif event == "begins" and one.idles:
+                one.idles = False
+                known.remove(one)
+            elif event == "ends" and not one.idles:
+                one.idles = True
+                known.append(one)
+                idle.add(cast(Any, one))
+
+
+def test_looks_are_paid_for_by_what_happened() -> None:
+    """Thousands in use cost thousands of newcomers nothing each, nor do thousands with bytes on their way."""
+    ones = [One() for _ in range(1000)]
+    idle = order(ones)
+    for one in ones:
+        one.idles = False
+    before = sum(one.looked for one in ones)
+    for _ in range(1000):
+        assert idle.take(0.0) is None
+    assert sum(one.looked for one in ones) - before == 1000
+    for one in ones:
+        one.idles = one.passing = True
+        idle.add(cast(Any, one))
+    before = sum(one.looked for one in ones)
+    assert idle.take(0.0) is None
+    assert sum(one.looked for one in ones) - before == LOOKED_AT
+
+
+# The listener
+
+
+def used(side: ClientSide) -> FakeTransport:
+    client = side.connect()
+    ask(side, client)
+    return client
+
+
+def ask(side: ClientSide, client: FakeTransport) -> None:
+    client.written = b""
+    client.protocol.data_received(NOW)
+    side.loop.advance()
+    assert client.written.startswith(b"HTTP/1.1 200")
+
+
+def turned_away(client: FakeTransport) -> bool:
+    return client.written.startswith(b"HTTP/1.1 503") and b'"code":"too_many_connections"' in client.written
+
+
+def test_who_has_idled_longest_makes_room() -> None:
+    with client_side(Limits(connections=3)) as side:
+        clients = []
+        for _ in range(3):
+            clients.append(used(side))
+            side.loop.advance(1.0)
+        ask(side, clients[0])
+        new = side.connect()
+        assert [client.closing for client in clients] == [False, True, False]
+        ask(side, new)
+        side.loop.advance(10.0)
+        side.connect()
+        assert [client.closing for client in clients] == [False, True, True]
+        assert len(side.listener.connections) == 4
+        side.loop.advance()
+        assert len(side.listener.connections) == 3
+
+
+@pytest.mark.parametrize(
+    "data", [HELD, HELD[:20], HELD[:-1], b"POST /held HTTP/1.1\r\nHost: r\r\nContent-Length: 99999\r\n\r\n"]
+)
+def test_who_has_begun_a_request_keeps_its_place(data: bytes) -> None:
+    with client_side(Limits(connections=2)) as side:
+        clients = [used(side) for _ in range(2)]
+        for client in clients:
+            client.protocol.data_received(data)
+        side.loop.advance(2 * FIRST_BYTE)
+        for _ in range(3):
+            new = side.connect()
+            side.loop.advance()
+            assert turned_away(new)
+            assert not any(client.closing for client in clients)
+        side.loop.advance(3 * TURNED_AWAY)
+        assert len(side.listener.connections) == 2
+
+
+def test_who_was_answered_may_make_room_again_and_who_does_not_take_its_answer_not_yet() -> None:
+    with client_side(Limits(connections=1)) as side:
+        client = side.connect()
+        client.protocol.data_received(HELD)
+        assert turned_away_now(side)
+        side.held(client).finish()
+        side.loop.advance()
+        client.unsent = 1
+        assert turned_away_now(side)
+        client.unsent = 0
+        assert not turned_away_now(side)
+        assert client.closing
+
+
+def turned_away_now(side: ClientSide) -> bool:
+    client = side.connect()
+    side.loop.advance()
+    return turned_away(client)
+
+
+def test_a_new_connection_has_a_chance_to_say_something() -> None:
+    """Else connections that come one right after the other would close each other, and none be served."""
+    with client_side(Limits(connections=2)) as side:
+        side.connect().protocol.data_received(HELD)
+        first = side.connect()
+        side.loop.advance(FIRST_BYTE / 2)
+        assert turned_away_now(side)
+        assert not first.closing
+        side.loop.advance(FIRST_BYTE)
+        assert not turned_away_now(side)
+        assert first.closing
+
+
+def test_an_empty_line_is_no_request() -> None:
+    with client_side(Limits(connections=1)) as side:
+        client = used(side)
+        client.protocol.data_received(HELD)
+        assert turned_away_now(side), "the order has passed it over"
+        # Answered with an empty line behind the request, which is looked at in a turn of its own.
+        client.protocol.data_received(b"\r\n")
+        side.held(client).finish()
+        assert client.protocol._pending
+        assert side.listener._idle.take(side.loop.time()) is None
+        side.loop.advance()
+        assert not turned_away_now(side)
+        assert client.closing
+
+
+def test_a_burst_takes_as_many_places_as_there_are_idle_ones() -> None:
+    """In one turn of the loop, where what was closed is still there."""
+    count = TOLD + 50
+    with client_side(Limits(connections=count)) as side:
+        old = [used(side) for _ in range(count)]
+        new = [side.connect() for _ in range(count)]
+        assert all(client.closing for client in old)
+        assert not any(client.closing or client.written for client in new)
+        more = [side.connect() for _ in range(count)]
+        side.loop.advance()
+        # None of these had its chance yet. Some are told, and none keeps its place.
+        assert all(client.closing or turned_away(client) for client in more)
+        side.loop.advance(3 * TURNED_AWAY)
+        assert set(side.listener.connections) == {client.protocol for client in new}
+        assert not side.listener._leaving
+
+
+def test_the_order_is_kept_only_while_it_is_needed() -> None:
+    with client_side(Limits(connections=16)) as side:
+        clients = [used(side) for _ in range(16)]
+        assert not len(side.listener._idle)
+        new = side.connect()
+        assert len(side.listener._idle) == 16
+        for client in (new, *clients[1:3]):
+            client.close()
+        side.loop.advance()
+        assert not len(side.listener._idle)
+        for client in clients[3:]:
+            ask(side, client)
+        assert not len(side.listener._idle)
+
+
+def test_any_course_of_events_keeps_the_bound_and_refuses_only_where_all_are_in_use() -> None:
+    for seed in range(60):
+        rng = random.Random(seed)
+        most = rng.randint(1, 9)
+        with client_side(Limits(connections=most)) as side:
+            since: dict[FakeTransport, float] = {}
+            running: dict[FakeTransport, None] = {}
+            for _ in range(120):
+                side.loop.advance(rng.choice((0.0, 0.13, 0.6, 2.1)))
+                known = [client for client in (*since, *running) if not client.closing]
+                event = rng.choice(("connects", "asks", "asks", "is answered", "leaves"))
+                if event == "connects":
+                    idle = sorted((client for client in since if not client.closing), key=lambda one: since[one])
+                    could = [one for one in idle if one.protocol.served or side.loop.time() - since[one] >= FIRST_BYTE]
+                    new = side.connect()
+                    side.loop.advance()
+                    if len(known) < most:
+                        assert not any(client.closing for client in known)
+                    if turned_away(new):
+                        assert len(known) == most, seed
+                        assert not could, seed
+                        continue
+                    if len(known) == most:
+                        (closed,) = [client for client in known if client.closing]
+                        # Passed over once for being new, it stands behind those that idled a little less.
+                        assert since[closed] < since[could[0]] + FIRST_BYTE, seed
+                    since[new] = side.loop.time()
+                elif event == "asks" and (free := [client for client in since if not client.closing]):
+                    client = rng.choice(free)
+                    client.protocol.data_received(HELD)
+                    del since[client]
+                    running[client] = None
+                elif event == "is answered" and running:
+                    client = rng.choice(list(running))
+                    del running[client]
+                    side.held(client).finish()
+                    side.proxy.held.remove(side.held(client))
+                    since[client] = side.loop.time()
+                    side.loop.advance()
+                elif event == "leaves" and known:
+                    client = rng.choice(known)
+                    client.close()
+                    running.pop(client, None)
+                    side.loop.advance()
+                counted = [one for one in (*since, *running) if not one.closing]
+                assert len(counted) <= most
+                assert side.listener._counted() == len(counted), seed
