@@ -53,8 +53,12 @@ async def test_an_idle_connection_makes_room_for_a_new_one(tmp_path: Path) -> No
         RawClient(router.address) as two,
         RawClient(router.address) as three,
     ):
+        loop = asyncio.get_running_loop()
         for client in (one, two, three, one):
             assert await served(client)
+            # The loop's clock ticks in milliseconds, and of two that came in one of them either may go.
+            since = loop.time()
+            await until(lambda since=since: loop.time() > since)
         await three.send(post({"model": "m"}, "/v1/chat/completions", "X-Wait: 1"))
         async with RawClient(router.address) as new:
             assert await served(new)

@@ -113,6 +113,20 @@ def test_who_sends_nothing_at_all_is_told_so() -> None:
 
 
 @pytest.mark.stand_ins
+@pytest.mark.parametrize("size", [1, 10_000])
+def test_what_comes_at_the_last_moment_counts_if_it_is_worth_the_time(size: int) -> None:
+    with client_side(Limits()) as side:
+        client = side.connect()
+        client.protocol.data_received(post(b"x" * 100_000, "/now")[:-100_000])
+        while not client.protocol._late:
+            client.protocol.data_received(b"x")
+            side.loop.advance(SWEEP / 4)
+        client.protocol.data_received(b"x" * size)
+        side.loop.advance(5 * SWEEP)
+        assert bool(client.written) == (size == 1)
+
+
+@pytest.mark.stand_ins
 def test_a_router_that_was_held_up_reads_what_came_before_it_blames_anybody() -> None:
     proxy = StubProxy()
     with client_side(Limits(), proxy) as side:
