@@ -42,6 +42,7 @@ types: dev
 	$(BIN)/mypy
 	$(BIN)/mypy -p bench.router
 	MYPYPATH=hack/cluster $(BIN)/mypy --strict --no-namespace-packages --no-explicit-package-bases hack/cluster/*.py
+	MYPYPATH=hack/cluster:hack/compile $(BIN)/mypy --strict --no-namespace-packages --no-explicit-package-bases hack/compile/*.py
 
 layers: dev
 	$(BIN)/lint-imports --no-logo

@@ -32,16 +32,22 @@ class Contents:
 
     base: str  # steps/<base>.packages
     requirements: str = ""  # requirements/<requirements>.txt, and with it the distribution; empty: neither
+    compiled: bool = False  # whether the router's hot modules are
     entrypoint: list[str] = field(default_factory=list)
     settings: dict[str, object] = field(default_factory=dict)  # as in the OCI image specification: User, Env, …
     program: str = ""  # a program of its own, by PROGRAMS
 
 
+def _ours_of(which: str) -> Contents:
+    listed = LIST[which]
+    return Contents("python", listed["requirements"], listed["compiled"], LIST["entrypoint"], OUR_SETTINGS)
+
+
 IMAGES = {
-    "operator": Contents("python", LIST["operator"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
-    "router": Contents("python", LIST["router"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
+    "operator": _ours_of("operator"),
+    "router": _ours_of("router"),
     # Simulated engines and the load on them; they need what a router needs, so that both images share their layers.
-    "lab": Contents("python", LIST["router"]["requirements"], LIST["entrypoint"], OUR_SETTINGS),
+    "lab": _ours_of("router"),
     # A shell, socat and the network's tools: for pods that ask and answer in tests.
     "tools": Contents("node"),
     # A real Prometheus; a pod says its arguments (--config.file, --storage.tsdb.path) and mounts what it writes to.
@@ -64,7 +70,7 @@ def build(which: str) -> image.Image:
     layers = [parts.base_root(contents.base)]
     if contents.requirements:
         layers.append(_dependencies(layers[0], ROOT / "requirements" / f"{contents.requirements}.txt"))
-        layers.append(_ours(layers[0]))
+        layers.append(_ours(layers[0], contents.compiled))
     if contents.program:
         layers.append(PROGRAMS[contents.program]())
     return image.Image(name(which), layers, contents.entrypoint, contents.settings)
@@ -87,19 +93,37 @@ def _dependencies(base: Path, requirements: Path) -> Path:
     def build(place: Path) -> None:
         parts.step(script, base, requirements, _python_with("pip"), place)
 
-    key = cache.content_hash([parts.HERE / "steps" / script, requirements], base.parent.name)
+    steps = [parts.HERE / "steps" / name for name in (script, "locked.sh")]
+    key = cache.content_hash([*steps, requirements], base.parent.name)
     return cache.part(f"dependencies-{requirements.stem}", key, build) / "layer.tar"
 
 
-def _ours(base: Path) -> Path:
+def _ours(base: Path, compiled: bool) -> Path:
     script = "ours.sh"
+    modules = [_modules()] if compiled else []
 
     def build(place: Path) -> None:
-        parts.step(script, base, ROOT, _python_with("hatchling"), place)
+        parts.step(script, base, ROOT, _python_with("hatchling"), place, *modules)
 
     sources = [ROOT / source for source in LIST["sources"]]
-    key = cache.content_hash([parts.HERE / "steps" / script, *sources], base.parent.name)
-    return cache.part("ours", key, build) / "layer.tar"
+    made_of = [base.parent.name, *(folder.parent.name for folder in modules)]
+    key = cache.content_hash([parts.HERE / "steps" / script, *sources], *made_of)
+    return cache.part("ours_compiled" if compiled else "ours", key, build) / "layer.tar"
+
+
+def _modules() -> Path:
+    """The router's hot modules, compiled for the images' Python in a Debian that has a compiler."""
+    script = "compile.sh"
+    base = parts.base_root("compile")
+
+    def build(place: Path) -> None:
+        parts.step(script, base, ROOT, _python_with("pip"), place)
+
+    steps = [parts.HERE / "steps" / name for name in (script, "locked.sh")]
+    sources = [ROOT / source for source in (*LIST["compiler"], "router/headrace_router", "crds/headrace_api")]
+    locks = [ROOT / "requirements" / f"{name}.txt" for name in ("compile", "router")]
+    key = cache.content_hash([*steps, *sources, *locks], base.parent.name)
+    return cache.part("modules", key, build) / "modules"
 
 
 def _python_with(module: str) -> Path:

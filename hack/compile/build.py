@@ -78,8 +78,13 @@ class Parallel(build_ext):
 def build(files: list[str], jobs: int) -> None:
     """Compile ``files`` (paths below this folder) in place."""
     Parallel.jobs = jobs
-    extensions = mypycify(
-        ["--strict", *files], opt_level="3", debug_level="0", multi_file=True, target_dir=str(GENERATED)
+    extensions: Any = mypycify(
+        ["--strict", *files],
+        opt_level="2",
+        debug_level="0",
+        multi_file=True,
+        target_dir=str(GENERATED),
+        group_name=Path(files[0]).parts[0],
     )
     mend(GENERATED)
     for extension in extensions:

@@ -9,5 +9,8 @@ compile --extra router --extra tracing -o requirements/router.txt
 compile --extra operator -o requirements/operator.txt
 compile --extra all --group build -o requirements/all.txt
 compile --extra all --group build --group dev -o requirements/dev.txt
-"$uv" pip compile --group build --universal --python-version 3.11 --generate-hashes --constraint requirements/all.txt \
-  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o requirements/build.txt
+# What builds a wheel, and what compiles one, without the distribution's own dependencies.
+for group in build compile; do
+  "$uv" pip compile --group "$group" --universal --python-version 3.11 --generate-hashes --constraint requirements/dev.txt \
+    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o "requirements/$group.txt"
+done

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from support.cluster import await_true
-from support.stage import DEMAND, SAMPLE, Stage, rates, weights_of
+from support.stage import DEMAND, SAMPLE, SYSTEM, Stage, rates, weights_of
 
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 
@@ -32,6 +32,15 @@ def test_everything_is_ready_and_says_so(stage: Stage) -> None:
         status = stage.resource("ieng", engine)["status"]
         assert status["readyReplicas"] == replicas
         assert stage.condition("ieng", engine, "Ready")["status"] == "True"
+
+
+def test_routers_run_compiled(stage: Stage) -> None:
+    """ADR 21: their image has a compiled router, for the image's own Python."""
+    pods = stage.pods("app.kubernetes.io/component=router", SYSTEM)
+    assert pods
+    for pod in pods:
+        said = stage.cluster.kubectl("logs", pod["metadata"]["name"], f"--namespace={SYSTEM}").stdout
+        assert re.search(r"(?m)^headrace router: serving on .*, compiled$", said), said[:2000]
 
 
 def test_requests_reach_the_engines_in_the_weights_proportions(stage: Stage) -> None:

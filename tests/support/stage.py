@@ -23,7 +23,7 @@ SAMPLE = ROOT / "manifests" / "samples" / "cluster"
 SYSTEM, INFERENCE, LOAD = "headrace-system", "inference", "headrace-load"
 MODEL = "llama-3.1-70b"
 DEMAND = {"fe-us-east": 40.0, "fe-eu-west": 25.0}  # the sample's, requests/s
-STAGE_SECONDS = 900  # images of an edited checkout are built, on a busy machine
+STAGE_SECONDS = 1500  # images of an edited checkout are built and the router compiled, on a busy machine
 WEIGHT_TOTAL = 10_000
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# ours.sh BASE_TAR SOURCE PYTHON OUT: the distribution in SOURCE, as OUT/layer.tar to lie on any of its dependencies.
-# PYTHON is one of this machine with hatchling.
+# ours.sh BASE_TAR SOURCE PYTHON OUT [MODULES]: the distribution in SOURCE, as OUT/layer.tar to lie on any of its
+# dependencies. PYTHON is one of this machine with hatchling. MODULES: extension modules to lie beside their source.
 set -euo pipefail
-base=$1 source=$2 python=$3 out=$4
+base=$1 source=$2 python=$3 out=$4 modules=${5:-}
 root=$out/root layer=$out/layer
 
 mkdir "$root" "$out/wheel"
@@ -12,6 +12,7 @@ tar --extract --numeric-owner --directory "$root" --file "$base"
 version=$(chroot "$root" python3 -c 'import sys; print(f"{sys.version_info.major}.{sys.version_info.minor}")')
 site=/opt/headrace/lib/python$version/site-packages
 "$python" -m zipfile -e "${wheel[0]}" "$root$site"
+[ -z "$modules" ] || cp -r "$modules/." "$root$site/"
 chroot "$root" python3 -m compileall -q "$site"
 mkdir -p "$layer/opt/headrace/bin" "$layer$site"
 mv "$root$site"/* "$layer$site/"

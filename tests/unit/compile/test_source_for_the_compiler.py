@@ -25,7 +25,7 @@ def compile_module(name: str) -> ModuleType:
     return module
 
 
-FILES = [ROOT / "router" / name for name in compile_module("compiled").modules()]
+FILES = [ROOT / "router" / name for name in compile_module("package").modules()]
 
 
 class Class:

@@ -49,14 +49,35 @@ def test_base_can_be_chosen_and_is_slim(which: str) -> None:
 def test_built_from_what_the_list_says(which: str) -> None:
     _, build, _ = stages(which)
     copied = [source for rest in of(build, "COPY") for source in rest.split()[:-1]]
-    locks = [f"requirements/{name}.txt" for name in ("build", LIST[which]["requirements"])]
-    assert sorted(copied) == sorted([*locks, *LIST["sources"]])
+    compiled = LIST[which]["compiled"]
+    locks = [f"requirements/{name}.txt" for name in ("compile" if compiled else "build", LIST[which]["requirements"])]
+    assert sorted(copied) == sorted([*locks, *LIST["sources"], *(LIST["compiler"] if compiled else [])])
+
+
+@pytest.mark.parametrize("which", OURS)
+def test_compiled_where_the_list_says_so(which: str) -> None:
+    _, build, last = stages(which)
+    (built,) = [rest for rest in of(build, "RUN") if "hatchling build" in rest]
+    compilers = [rest for rest in of(build, "RUN") if "apt-get install" in rest and " gcc libc6-dev" in rest]
+    assert LIST[which]["compiled"] == ("HATCH_BUILD_HOOKS_ENABLE=1" in built) == bool(compilers)
+    assert not re.search(r"gcc|HATCH", str(last))
+
+
+def test_a_plain_wheel_is_pure_and_the_compiled_one_is_made_by_what_checks_the_types() -> None:
+    hatch = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    hook = hatch["targets"]["wheel"]["hooks"]["custom"]
+    assert hook["enable-by-default"] is False
+    assert hook["path"].startswith(tuple(LIST["compiler"]))
+    (mypy,) = [name for name in hook["dependencies"] if name.startswith("mypy")]
+    for lock in ("dev", "compile"):
+        assert re.search(rf"(?m)^{re.escape(mypy)} ", (ROOT / "requirements" / f"{lock}.txt").read_text()), lock
 
 
 @pytest.mark.parametrize("which", OURS)
 def test_what_is_installed_is_locked_by_hash(which: str) -> None:
     _, build, last = stages(which)
-    installs = [part for rest in of(build, "RUN") for part in rest.split("&&") if " install " in part]
+    parts = [part for rest in of(build, "RUN") for part in rest.split("&&")]
+    installs = [part for part in parts if " install " in part and "apt-get" not in part]
     assert len(installs) == 3
     for install in installs:
         locked = "--require-hashes" in install and "--only-binary=:all:" in install
@@ -94,10 +115,12 @@ def test_locked_requirements_hold_nothing_that_must_not_be_there(which: str) -> 
 
 def test_build_requirements_are_those_of_the_development_environment() -> None:
     """One lock: a wheel built in an image is built by what built it here."""
-    blocks = [
-        re.split(r"(?m)^(?=[a-z0-9])", (ROOT / "requirements" / name).read_text()) for name in ("build.txt", "all.txt")
-    ]
-    assert set(blocks[0]) - {""} <= set(blocks[1])
+    build, compile_, all_, dev = (
+        set(re.split(r"(?m)^(?=[a-z0-9])", (ROOT / "requirements" / f"{name}.txt").read_text())) - {""}
+        for name in ("build", "compile", "all", "dev")
+    )
+    assert build <= all_
+    assert build < compile_ <= dev
 
 
 def test_the_build_context_is_what_the_list_names() -> None:
@@ -105,7 +128,7 @@ def test_the_build_context_is_what_the_list_names() -> None:
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
     assert lines[0] == "*"
     let_in = {line[1:] for line in lines if line.startswith("!")}
-    assert let_in == {*LIST["sources"], "requirements", "hack"}
+    assert let_in == {*LIST["sources"], *LIST["compiler"], "requirements", "hack"}
     assert "hack/*" in lines
 
 

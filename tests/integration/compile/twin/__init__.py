@@ -1,0 +1,1 @@
+"""A small package that is run in both forms, for what they have in common."""
