@@ -1,8 +1,8 @@
-"""Compiles modules of a package in place, with mypyc: compiled.py's step in a process of its own.
+"""Compiles modules of a package in place, with mypyc: the step that tests, benchmarks, wheels and images share.
 
     python build.py JOBS FILE…        # in a folder that holds the packages; extension modules appear beside the sources
 
-Apart because mypyc and setuptools keep state and change folders' contents. Names of files are
+Run in a process of its own, because mypyc and setuptools keep state and change folders' contents. Names of files are
 relative, and nothing of the folder's own path gets into the result: the same sources give the same bytes anywhere.
 Must not know which modules those are.
 """
@@ -34,6 +34,7 @@ MENDED = """\
 # Functions of one library call each other directly, not by a table that other libraries could change. mypyc's own
 # -Werror is for its authors: a warning of a newer compiler is no reason to have no router.
 FLAGS = ["-fvisibility=hidden", "-Wno-error"]
+OPTIMIZATION = "3"
 
 
 class Unmendable(Exception):
@@ -51,7 +52,7 @@ def mend(folder: Path) -> None:
     if text.count(SLICE) != 1:
         raise Unmendable(
             f"{file.name}: mypyc slices bytes in another way than is known here; look whether an end before the start "
-            "gives b'' (docs/adr/0021), and mend build.py"
+            "gives b'' (tests/integration/compile), and mend build.py"
         )
     file.write_text(text.replace(SLICE, MENDED + SLICE), encoding="utf-8")
 
@@ -80,7 +81,7 @@ def build(files: list[str], jobs: int) -> None:
     Parallel.jobs = jobs
     extensions: Any = mypycify(
         ["--strict", *files],
-        opt_level="2",
+        opt_level=OPTIMIZATION,
         debug_level="0",
         multi_file=True,
         target_dir=str(GENERATED),

@@ -3,7 +3,7 @@
 # mostly wait: the product staged in one, then an empty one. The other is this machine alone: integration tests, every
 # command of the documentation, the demo; its output follows when both have ended. Exit: 1 if anything failed.
 #
-# Routers run compiled there (docs/adr/0021), and their unit and property tests are run once more
+# Routers run compiled there, as images have them (docs/adr/0021), and their unit and property tests are run once more
 # in that form; only tests that put stand-ins in the place of compiled parts run the source.
 set -uo pipefail
 cd "$(dirname "$0")/../.."

@@ -44,13 +44,23 @@ cluster() { # MODULE… [OPTION…]: the long tests of these modules of tests/e2
   done
   "$bin/pytest" -q -m long --durations=10 "${files[@]}" "$@"
 }
+compiled() { # COMMAND…: with the router compiled, as images have it
+  local form
+  form=$("$bin/python" hack/compile/compiled.py) && PYTHONPATH=$form "$@"
+}
 calm=ten_calm_minutes
 declare -A asides=()
 trap 'for each in "${!asides[@]}"; do kill -- "-$each" 2>/dev/null; done' EXIT
-beside chaos "$bin/pytest" -q -m long tests/integration/router/test_chaos.py
+beside chaos compiled "$bin/pytest" -q --form compiled -m long tests/integration/router/test_chaos.py
 beside cluster-calm cluster prometheus_installed -k $calm
 part properties env HEADRACE_EXAMPLES=10 "$bin/pytest" -q tests/property --timeout 1200
-part both-ways env HEADRACE_EXAMPLES=16 "$bin/pytest" -q tests/integration/router/test_both_ways.py --timeout 1200
+fuzz=tests/integration/test_fuzz_http1.py
+part fuzz env HEADRACE_EXAMPLES=10 "$bin/pytest" -q $fuzz --timeout 1200
+part fuzz-compiled compiled env HEADRACE_EXAMPLES=10 "$bin/pytest" -q --form compiled $fuzz --timeout 1200
+part properties-compiled compiled env HEADRACE_EXAMPLES=10 "$bin/pytest" -q --form compiled \
+  tests/property/{http1,router_core,router_proxy} --timeout 1200
+part both-ways compiled env HEADRACE_EXAMPLES=16 "$bin/pytest" -q --form compiled \
+  tests/integration/router/test_both_ways.py --timeout 1200
 part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
 part cluster-availability cluster high_availability
 part cluster-prometheus cluster prometheus_installed prometheus_live -k "not $calm"

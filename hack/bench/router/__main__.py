@@ -52,7 +52,9 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--dry", action="store_true", help="our code alone, without sockets: best us and bytecodes a request"
     )
-    parser.add_argument("--form", choices=("compiled", "source"), default="compiled", help="of --dry (%(default)s)")
+    parser.add_argument(
+        "--form", choices=("compiled", "source"), default="compiled", help="of --dry (%(default)s, as in images)"
+    )
     parser.add_argument("--key", choices=("header", "field", "none"), default="header", help="of --profile and --dry")
     arguments = parser.parse_args(words)
     arguments.only = [name for name in arguments.only.split(",") if name]

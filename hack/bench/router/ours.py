@@ -1,6 +1,6 @@
 """Our router with everything on: two models, prices, affinity, limits, retries, ejection, ids and headers.
 
-Compiled where nothing else is said; the source is measured beside it.
+Compiled, as in images, where nothing else is said; the source is measured beside it.
 """
 
 from __future__ import annotations
