@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
@@ -27,6 +31,24 @@ from headrace_router.proxy import exchange
 from headrace_router.telemetry.form import FORM
 print(FORM, exchange.__file__)
 """
+REQUIRES = "import hatchling.build, json; print(json.dumps(hatchling.build.get_requires_for_build_wheel()))"
+
+
+def imported(tree: Path) -> set[str]:
+    """Top-level packages that the modules below ``tree`` import."""
+    names: set[str] = set()
+    for file in tree.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names
+
+
+def normal(distribution: str) -> str:
+    """One name of the several that mean the same."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 def wheel(folder: Path, **env: str) -> Path:
@@ -52,6 +74,22 @@ def test_a_plain_wheel_is_pure(tmp_path: Path) -> None:
     made = wheel(tmp_path / "wheel", HATCH_BUILD_HOOKS_ENABLE="")
     assert made.name.endswith("-py3-none-any.whl")
     assert runs(made, tmp_path / "there") == "source"
+
+
+@pytest.mark.parametrize("enabled", ["", "1"])
+def test_the_hook_asks_for_every_distribution_whose_types_are_read(enabled: str) -> None:
+    """pip gives a build nothing else: what the compiler can't find is Any to it, which strict types refuse."""
+    env = {**os.environ, "HATCH_BUILD_HOOKS_ENABLE": enabled}
+    done = subprocess.run(
+        [sys.executable, "-c", REQUIRES], cwd=ROOT, env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    asked = {normal(re.split(r"[^\w.-]", one, maxsplit=1)[0]) for one in json.loads(done.stdout)}
+    names = imported(ROOT / "router" / "headrace_router") | imported(ROOT / "crds" / "headrace_api")
+    owners = {name: {normal(owner) for owner in of} for name, of in packages_distributions().items() if name in names}
+    others = {name: of for name, of in owners.items() if "headrace" not in of}
+    assert "msgspec" in others
+    assert sorted(name for name, of in others.items() if not of & asked) == ([] if enabled else sorted(others))
 
 
 @pytest.mark.timeout(900)  # with nothing cached the router is compiled
