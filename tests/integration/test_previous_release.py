@@ -22,7 +22,7 @@ from support.fake_engine import FakeEngine, answers
 from support.operator_process import operator, tables, until, write_manifests
 from support.previous import Unavailable, environment
 from support.raw_client import ask, post
-from support.router_process import metric, ready, router_process, until_async
+from support.router_process import reads, ready, router_process, until_async
 
 NOW: Mapping[str, str] | None = None
 HERE = {"region": "r1", "cluster": "c1"}
@@ -101,7 +101,7 @@ async def serve(place: Place, frontend: str, by: Mapping[str, str] | None) -> Co
             found[answer.header("x-headrace-engine")] += 1
         labels = {"policy_namespace": "inf", "policy": "chat", "frontend": frontend, "model": "m", "priority": "hi"}
         assert {*labels, "prompt_class"} == set(LABELS_DEMAND)
-        assert await metric(router.admin, METRIC_OFFERED, **labels) == 40
+        await reads(40, router.admin, METRIC_OFFERED, **labels)
         assert not [line for line in router.said if "refused" in line or "Traceback" in line]
         return found
 

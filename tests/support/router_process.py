@@ -73,6 +73,14 @@ async def metric(admin: str, name: str, **labels: str) -> float:
     )
 
 
+async def reads(expected: float, admin: str, name: str, **labels: str) -> None:
+    """Wait until the metric reads so: what a test saw first (an answer, a span) may be counted after it."""
+    end = time.monotonic() + 20.0
+    while (found := await metric(admin, name, **labels)) != expected:
+        assert time.monotonic() < end, f"{name} {labels} is {found:g}, expected {expected:g}"
+        await asyncio.sleep(0.01)
+
+
 async def ready(admin: str) -> tuple[int, dict[str, Any]]:
     """Status and detail of /readyz."""
     answer = await get(admin, "/readyz")

@@ -22,7 +22,7 @@ from headrace_router.server.access_files import AccessFiles
 from support.certificates import Authority, MountedSecret
 from support.fake_engine import Exchange, FakeEngine, answers, streams
 from support.raw_client import RawClient, ask, post
-from support.router_process import metric, ready, router_in_loop, router_process, until, until_async
+from support.router_process import metric, reads, ready, router_in_loop, router_process, until, until_async
 from support.router_table import routing_table, table_bytes
 
 ASK = post({"model": "m"})
@@ -177,7 +177,7 @@ async def test_a_pair_of_two_rotations_is_told_and_retried(
             assert status == 200
             assert "no certificate and its key" in detail["access"]["clientTls"]["error"]
             rejects = "headrace_credential_rejects_total"
-            assert await metric(router.admin_address, rejects, what="client_tls") == 1
+            await reads(1, router.admin_address, rejects, what="client_tls")
             assert (await ask(router.address, ASK, tls=authority.client())).status == 200
             secret.put(tls__crt=second.cert, tls__key=second.key)
             await router.access.check()

@@ -9,7 +9,7 @@ import pytest
 from headrace_api.table import ShedShare, TableQueue
 from support.fake_engine import Exchange, FakeEngine, answers, says
 from support.raw_client import RawClient, ask, post
-from support.router_process import in_flight, metric, router_in_loop, until
+from support.router_process import in_flight, metric, reads, router_in_loop, until
 from support.router_table import SESSION, EngineAt, routing_table
 
 ASK = {"model": "m"}
@@ -150,10 +150,10 @@ async def test_the_queue_waits_then_refuses_and_touches_nothing(tmp_path: Path) 
                 assert answer.header("x-should-retry") == "false"
                 assert answer.header("x-headrace-attempts") == "0"
             await engine.until(lambda: len(engine.requests) == 4)
-            assert await metric(router.admin_address, "headrace_queued_requests") == 2
-            assert await metric(router.admin_address, "headrace_shed_total", reason="saturated") == 14
+            await reads(2, router.admin_address, "headrace_queued_requests")
+            await reads(14, router.admin_address, "headrace_shed_total", reason="saturated")
             assert await metric(router.admin_address, "headrace_request_duration_seconds_count") == 0
-            assert await metric(router.admin_address, "headrace_offered_requests_total") == 20
+            await reads(20, router.admin_address, "headrace_offered_requests_total")
             assert (await ask(router.address, b"GET /v1/models HTTP/1.1\r\nHost: r\r\n\r\n")).status == 200
             release.set()
             served = [answer for answer in await asyncio.gather(*asking) if answer.status == 200]
@@ -198,9 +198,9 @@ async def test_the_tables_shed_share_is_refused_and_still_offered(tmp_path: Path
             assert answer.header("x-should-retry") == "false"
             again = await ask(router.address, post(ASK, "/v1/chat/completions", "x-stainless-retry-count: 1"))
             assert again.status == 429
-            assert await metric(router.admin_address, "headrace_offered_requests_total") == 1
-            assert await metric(router.admin_address, "headrace_client_retries_total") == 1
-            assert await metric(router.admin_address, "headrace_shed_total", reason="shed") == 2
+            await reads(1, router.admin_address, "headrace_offered_requests_total")
+            await reads(1, router.admin_address, "headrace_client_retries_total")
+            await reads(2, router.admin_address, "headrace_shed_total", reason="shed")
             assert await metric(router.admin_address, "headrace_offered_output_tokens_total") == 0
             assert await metric(router.admin_address, "headrace_ended_requests_total") == 0
             assert engine.requests == []

@@ -7,7 +7,7 @@ from pathlib import Path
 from headrace_api.table import TableTimeouts
 from support.fake_engine import EVENT, Exchange, FakeEngine, streams
 from support.raw_client import RawClient, ask, post
-from support.router_process import in_flight, metric, router_in_loop
+from support.router_process import in_flight, metric, reads, router_in_loop
 from support.router_table import routing_table
 
 ASK = {"model": "m", "stream": True}
@@ -51,10 +51,10 @@ async def test_pieces_pass_unchanged_and_tokens_are_counted(tmp_path: Path) -> N
         answer = await ask(router.address, post(body))
         assert answer.body == b"".join(pieces)
         assert engine.requests[0].body == body
-        assert await metric(router.admin_address, "headrace_offered_input_tokens_total") == 3
-        assert await metric(router.admin_address, "headrace_offered_output_tokens_total") == 1
-        assert await metric(router.admin_address, "headrace_ended_requests_total") == 1
-        assert await metric(router.admin_address, "headrace_time_to_first_token_seconds_count") == 1
+        await reads(3, router.admin_address, "headrace_offered_input_tokens_total")
+        await reads(1, router.admin_address, "headrace_offered_output_tokens_total")
+        await reads(1, router.admin_address, "headrace_ended_requests_total")
+        await reads(1, router.admin_address, "headrace_time_to_first_token_seconds_count")
 
 
 async def test_no_total_limit_and_headers_against_buffering(tmp_path: Path) -> None:

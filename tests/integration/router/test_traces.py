@@ -15,7 +15,7 @@ from headrace_router.telemetry.trace_settings import TraceSettings
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.otlp import Collector, collector
 from support.raw_client import ask, post
-from support.router_process import metric, router_in_loop, router_process, until
+from support.router_process import reads, router_in_loop, router_process, until
 from support.router_table import routing_table, table_bytes
 
 ASK = {"model": "m"}
@@ -48,7 +48,7 @@ async def test_a_sampled_request_is_two_spans_and_the_engine_is_told(tmp_path: P
             request = post(ASK, f"{CHAT}?key=secret", f"TraceParent: {SAMPLED}", f"tracestate: {STATE}", "Api-Key: k")
             assert (await ask(router.address, request)).status == 200
             await until(lambda: len(made.spans) == 2)
-            assert await metric(router.admin_address, "headrace_trace_spans_total", result="exported") == 2
+            await reads(2, router.admin_address, "headrace_trace_spans_total", result="exported")
         (server,), (client,) = made.of("server"), made.of("client")
         assert (server.trace, server.parent, server.state) == (TRACE, SPAN, STATE)
         assert (client.trace, client.parent) == (TRACE, server.span)
@@ -187,7 +187,7 @@ async def test_a_collector_that_hangs_costs_spans_and_no_request(
             for _ in range(10):
                 assert (await ask(router.address, post(ASK, CHAT, f"traceparent: {SAMPLED}"))).status == 200
             await until(lambda: made.posts > 0)
-            assert await metric(router.admin_address, "headrace_trace_spans_total", result="dropped") == 12
+            await reads(12, router.admin_address, "headrace_trace_spans_total", result="dropped")
         assert router.metrics.spans[("dropped",)].value == 20
 
 
