@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import Final, ParamSpec, TypeVar
 
-# Seconds that a thread at work may keep the loop waiting; Python's own default is 5 ms.
-SWITCH: Final = 0.0005
+# Seconds that a thread at work may keep the loop waiting, each time that it let go of the interpreter, which it does
+# several times a turn (asking whether a connection has ended); Python's own default is 5 ms.
+SWITCH: Final = 0.0001
 # Allocations beyond frees that start a young collection; young ones per middle one; middle ones per full one.
 THRESHOLDS: Final = (5_000, 20, 1_000)
 LOOK_EVERY: Final = 30.0

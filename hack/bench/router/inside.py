@@ -37,9 +37,9 @@ def watch_pauses(loop: asyncio.AbstractEventLoop, into: Path) -> None:
         loop.call_later(EVERY, tick)
 
     def say() -> None:
-        nonlocal longest
+        nonlocal longest, last
         _write(into, f"{longest * 1000:.3f}\n")
-        longest = 0.0
+        longest, last = 0.0, time.perf_counter()
 
     loop.add_signal_handler(signal.SIGUSR1, say)
     loop.call_later(EVERY, tick)

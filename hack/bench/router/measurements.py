@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from bench.router import ours
@@ -25,6 +27,7 @@ CONNECTIONS = 64
 ANSWER_BYTES = 1030  # of engine.c's unary answer; a test holds the two together
 STREAMS = 2000
 NEIGHBOURS = 2
+WINDOW = 0.3  # seconds: a swapped table is in force long before they are over
 DIRECT = "direct"  # the peer that is no proxy: engines asked without one
 
 
@@ -187,7 +190,8 @@ def memory(target: Target) -> Figures:
 
 
 def swaps(target: Target) -> Figures:
-    """Tables of 1,000 engines swapped under load: the loop's longest pause, and the latest answer of a paced probe."""
+    """Tables of 1,000 engines swapped under load: the loop's longest pause around each swap, and around moments without
+    one between them (the machine has pauses of its own), and the latest answer of a paced probe."""
     running = target.running
     assert running is not None
     folder, port = target.bench.children.folder, running.port
@@ -198,43 +202,45 @@ def swaps(target: Target) -> Figures:
         "sessions": 1000,
         "id_header": target.id_header,
     }
-    options |= {"seconds": max(4.0, target.seconds), "warmup": target.warmup}
+    options |= {"seconds": max(8.0, target.seconds), "warmup": target.warmup}
 
-    def pause() -> float:
-        said.unlink(missing_ok=True)
+    def pause(swapped: Callable[[], None]) -> float:
+        _signal_and_wait(running, said)
+        swapped()
+        time.sleep(WINDOW)
         _signal_and_wait(running, said)
         return float(said.read_text())
 
     pids = target.pids
     target.bench.load("unary", running.to, pids, **options)
     revision = ours.revision_in_force(folder, port)
-    count = 2 * round(max(4.0, target.seconds) + target.warmup) + 1
+    count = 2 * round(max(8.0, target.seconds) + target.warmup) + 1
     tables = [ours.table(target.engines, revision=revision + n, turn=revision + n) for n in range(1, count)]
-    pause()
     quiet = target.bench.load("unary", running.to, pids, **options)
-    inside_quiet = pause()
     child = target.bench.begin("unary", running.to, pids, **options)
-    swapped = 0
-    while child.process.poll() is None and swapped < len(tables):
-        time.sleep(0.5)
-        ours.swap(place, tables[swapped])
-        swapped += 1
+    calm: list[float] = []
+    moved: list[float] = []
+    while child.process.poll() is None and len(moved) < len(tables):
+        calm.append(pause(lambda: None))
+        moved.append(pause(partial(ours.swap, place, tables[len(moved)])))
     done = target.bench.finish(child)
-    inside = pause()
-    _until_in_force(folder, port, revision + swapped)
+    _until_in_force(folder, port, revision + len(moved))
     for load in (quiet, done):
         load.refuse_errors(target.name)
     return {
-        "inside_ms": inside,
-        "inside_quiet_ms": inside_quiet,
+        "inside_ms": statistics.median(moved),
+        "inside_quiet_ms": statistics.median(calm),
+        "inside_worst_ms": max(moved),
+        "inside_worst_quiet_ms": max(calm),
         "outside_ms": done.latency_us["max"] / 1000,
         "outside_quiet_ms": quiet.latency_us["max"] / 1000,
         "outside_p50_ms": done.latency_us["p50"] / 1000,
-        "swaps": float(swapped),
+        "swaps": float(len(moved)),
     }
 
 
 def _signal_and_wait(running: Running, said: Path) -> None:
+    said.unlink(missing_ok=True)
     os.kill(running.child.process.pid, signal.SIGUSR1)
     _until(said.exists, f"{running.name} does not say how long its loop paused")
 

@@ -19,6 +19,8 @@ HEADINGS = {
     "kib_a_stream": "KiB/stream",
     "inside_ms": "pause ms",
     "inside_quiet_ms": "without swap",
+    "inside_worst_ms": "worst swap",
+    "inside_worst_quiet_ms": "worst without",
     "outside_ms": "latest ms",
     "outside_quiet_ms": "without swap",
     "outside_p50_ms": "p50 ms",

@@ -37,7 +37,7 @@ async def _watch(there: dict[Path, tuple[int, int]], complete: bool, changed: Ca
     if not there:
         return
     every = int(LOOK_EVERY * 1000)
-    async for _ in awatch(*there, recursive=False, step=20, debounce=200, rust_timeout=every, yield_on_timeout=True):
+    async for _ in awatch(*there, recursive=False, step=50, debounce=200, rust_timeout=every, yield_on_timeout=True):
         changed()
         if not complete or any(_identity(folder) != identity for folder, identity in there.items()):
             return
