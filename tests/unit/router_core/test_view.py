@@ -190,3 +190,18 @@ def test_old_views_are_not_kept() -> None:
         freely(selector)
         swap(selector, make_table({"a": 5000 + weight, "b": 5000 - weight}))
     assert views_alive() == before
+
+
+def test_old_views_end_without_a_collection() -> None:
+    """What pauses.aside() relies on: no cycles are left behind, so that nothing has to look for them."""
+    selector = make_selector(make_table())
+    gc.collect()
+    gc.disable()
+    try:
+        for weight in range(3):
+            freely(selector, needs=frozenset())
+            held(selector)
+            swap(selector, make_table({"a": 5000 + weight, "b": 5000 - weight}))
+        assert gc.collect() == 0
+    finally:
+        gc.enable()

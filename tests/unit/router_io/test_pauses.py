@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import weakref
 from collections.abc import Iterator
 
 import pytest
 
 from headrace_router import pauses
+
+
+@pytest.fixture(autouse=True)
+def thawed() -> Iterator[None]:
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture
@@ -52,3 +59,24 @@ async def test_work_aside_is_not_collected_and_collections_go_on_after_it() -> N
     with pytest.raises(ZeroDivisionError):
         await pauses.aside(divmod, 1, 0)
     assert gc.isenabled()
+
+
+class Knot:
+    """Refers to itself: only a collection ends it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_what_is_made_aside_is_looked_at_by_full_collections_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    gc.collect()
+    ended = asyncio.Event()
+    knot = weakref.ref(await pauses.aside(Knot), lambda _: ended.set())
+    gc.collect()
+    assert knot() is not None
+    monkeypatch.setattr(pauses, "LOOK_EVERY", 0.0)
+    times = iter([0.0, pauses.LEAST_S])
+    task = asyncio.create_task(pauses.collect_when_idle(lambda: True, lambda: next(times, pauses.LEAST_S)))
+    async with asyncio.timeout(20):
+        await ended.wait()
+    task.cancel()
