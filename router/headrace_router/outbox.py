@@ -19,7 +19,7 @@ from mypy_extensions import mypyc_attr
 log = logging.getLogger("headrace.router")
 
 # Writes that wait at most: the first of a burst must not wait until all of the burst are understood.
-AT_ONCE: Final = 4
+AT_ONCE: Final = 16
 # Larger pieces are written at once: what they wake has enough to do, and whether they fit is known at once.
 SMALL: Final = 32 * 1024
 
@@ -36,13 +36,12 @@ class Outbox:
     def add(self, leave: Callable[[], None]) -> None:
         """To be called when what waits leaves, in the order in which it came."""
         waiting = self._waiting
-        if len(waiting) >= AT_ONCE:
-            # Not when the last of them comes: more of its own may follow.
-            self.flush()
-            waiting = self._waiting
-        if not waiting:
-            self._loop.call_soon(self.flush)
         waiting.append(leave)
+        size = len(waiting)
+        if size == 1:
+            self._loop.call_soon(self.flush)
+        elif size >= AT_ONCE:
+            self.flush()
 
     def flush(self) -> None:
         """Let go of all that waits."""

@@ -95,15 +95,6 @@ def test_a_burst_does_not_wait_for_its_last() -> None:
     assert [number for number, _ in stage.log] == list(range(AT_ONCE + 1))
 
 
-def test_what_follows_on_the_last_that_waits_leaves_with_it() -> None:
-    stage = Stage(AT_ONCE)
-    for writer in stage.writers:
-        writer.write(b"x")
-    stage.writers[-1].write(b"y")
-    stage.loop.turn()
-    assert stage.log[-1] == (AT_ONCE - 1, b"xy")
-
-
 @pytest.mark.parametrize("before", [b"", b"first"])
 def test_large_pieces_leave_at_once_behind_what_waits(before: bytes) -> None:
     stage = Stage()
