@@ -35,7 +35,9 @@ def key() -> str:
     by += [os.environ.get("CFLAGS", ""), str(sysconfig.get_config_var("EXT_SUFFIX"))]
     # The versions of what is imported: its types are read too.
     locked = package.ROOT / "requirements" / "router.txt"
-    return cache.content_hash([package.LIST, package.STEP, locked, package.SOURCE, package.BESIDE], *by)
+    return cache.content_hash(
+        [package.LIST, package.STEP, package.HERE / "package.py", locked, package.SOURCE, package.BESIDE], *by
+    )
 
 
 def compiled(jobs: int) -> Path:
@@ -44,7 +46,7 @@ def compiled(jobs: int) -> Path:
     Raises:
         Unable: this machine can't compile it.
     """
-    package.need()
+    package.need(install=True)
     return cache.part("router-compiled", key(), lambda place: package.make(place, jobs), in_use=IN_USE)
 
 

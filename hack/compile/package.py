@@ -1,7 +1,7 @@
 """The package with its hot modules compiled: which they are, what it takes, and how it is put into a folder.
 
-For the wheel (wheel.py) and, with a cache around it, for tests, benchmarks and images (compiled.py). Standard library
-alone: it is there before any tool is.
+For wheels (wheel.py), images (hack/cluster/steps/compile.sh) and, with a cache around it, tests and benchmarks
+(compiled.py). Standard library alone: it is there before any tool is.
 
     python hack/compile/package.py FOLDER JOBS        # FOLDER is there, and empty
 """
@@ -52,8 +52,8 @@ def modules() -> list[str]:
     return found
 
 
-def need() -> None:
-    """Have a C compiler and Python's headers; as root on Debian they are installed.
+def need(*, install: bool) -> None:
+    """Have a C compiler and Python's headers. ``install``: as root on Debian, what is missing.
 
     Raises:
         Unable: they are missing, or mypy or setuptools are.
@@ -70,12 +70,15 @@ def need() -> None:
         packages.append(f"python{sys.version_info.major}.{sys.version_info.minor}-dev")
     if not packages:
         return
+    lacks = f"no C compiler or no headers of Python: install {' '.join(packages)}"
+    if not install:
+        raise Unable(lacks)
     if os.geteuid() != 0 or not shutil.which("apt-get"):
-        raise Unable(f"no C compiler or no headers of Python: install {' '.join(packages)}, or run as root on Debian")
+        raise Unable(f"{lacks}, or run as root on Debian")
     quiet = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    subprocess.run(["apt-get", "-qq", "update"], check=True, stdout=2, env=quiet)
-    install = ["apt-get", "-qq", "install", "--yes", "--no-install-recommends", *packages]
-    subprocess.run(install, check=True, stdout=subprocess.DEVNULL, env=quiet)
+    for step in (["update"], ["install", "--yes", "--no-install-recommends", *packages]):
+        if subprocess.run(["apt-get", "-qq", *step], stdout=2, env=quiet, check=False).returncode:
+            raise Unable(f"{lacks}; apt-get {step[0]} failed, see above")
 
 
 def _installed(distribution: str) -> bool:
@@ -91,13 +94,13 @@ def compiler() -> str:
     return (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
-def make(folder: Path, jobs: int) -> None:
-    """Put the package into ``folder`` (it is there, and empty), compiled.
+def make(folder: Path, jobs: int, *, install: bool = True) -> None:
+    """Put the package into ``folder`` (it is there, and empty), compiled. ``install``: see ``need``.
 
     Raises:
         Unable: a tool is missing, or it couldn't be compiled.
     """
-    need()
+    need(install=install)
     with tempfile.TemporaryDirectory(prefix="headrace-compile-") as name:
         place = Path(name)
         for tree in (SOURCE, BESIDE):

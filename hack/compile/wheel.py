@@ -31,7 +31,8 @@ class CompiledHook(BuildHookInterface):  # type: ignore[type-arg]  # the builder
         self._place = tempfile.TemporaryDirectory(prefix="headrace-wheel-")
         folder = Path(self._place.name)
         try:
-            package.make(folder, os.cpu_count() or 1)
+            # Who installs a package didn't ask for others.
+            package.make(folder, os.cpu_count() or 1, install=False)
         except package.Unable as error:
             raise SystemExit(f"headrace: {error}") from None
         build_data["pure_python"] = False

@@ -37,7 +37,11 @@ def settle() -> None:
 
 
 async def aside(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run ``function`` in a thread; only full collections look at the thousands of objects that it makes."""
+    """Run ``function`` in a thread; only full collections look at what it makes, thousands of objects.
+
+    Nor do others look at whatever else lives when it ends. One at a time: a second would be collected when the first
+    has ended.
+    """
     gc.disable()
     try:
         return await asyncio.to_thread(function, *args, **kwargs)

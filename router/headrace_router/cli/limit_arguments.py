@@ -30,7 +30,7 @@ _FLAGS: Final = (
     _Flag("head_bytes", "--max-head", "BYTES", 1024, 65_536, "a request's head"),
     _Flag("head_lines", "--max-head-lines", "N", 8, 100, "header lines"),
     _Flag("head_seconds", "--head-timeout", "S", 1, _DAY, "from a head's first byte to its end"),
-    _Flag("body_idle", "--body-timeout", "S", 1, _DAY, "without a byte of a body that is being read"),
+    _Flag("body_idle", "--body-timeout", "S", 1, _DAY, "of patience with a body that is being read, see --body-rate"),
     _Flag("body_rate", "--body-rate", "BYTES", 1, 2**30, "a second, at least, of a body that is being read"),
     _Flag("first_request", "--first-request-timeout", "S", 1, _DAY, "from connecting to the first whole head"),
     _Flag("idle", "--idle-timeout", "S", 1, _DAY, "between requests"),

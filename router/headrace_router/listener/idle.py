@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from headrace_router.listener.client_connection import ClientConnection
 
-# Idle ones looked at for one new connection. Who is passed over (bytes on their way, new) comes last the next time.
+# Idle ones passed over for one new connection (bytes on their way, new); they come last the next time. Who is idle no
+# more leaves the order for good, each once.
 LOOKED_AT: Final = 16
 
 

@@ -84,7 +84,7 @@ class Listener:
             self._idle.discard(connection)
             most = self.limits.connections
             # Not at once: to find out who idles takes a look at all.
-            if self._counted() < most - most // 8:
+            if self._counted() < most - max(1, most // 8):
                 self._crowded = False
                 self._idle.clear()
 
@@ -97,7 +97,7 @@ class Listener:
             self._crowded = True
             self._idle.fill(self.connections)
             log.warning(
-                "%d clients' connections are open, and no more may be: new ones take idle ones' places",
+                "%d clients' connections are open, and no more may be: new ones take idle ones' places, or are refused",
                 self.limits.connections,
             )
         idle = self._idle.take(self.loop.time())

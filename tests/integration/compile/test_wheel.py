@@ -22,7 +22,7 @@ import os, shutil, sys
 sys.path.insert(0, "hack/compile")
 import compiled, package
 made = compiled.compiled(os.cpu_count())
-package.make = lambda folder, jobs: shutil.copytree(made, folder, dirs_exist_ok=True)
+package.make = lambda folder, jobs, install: shutil.copytree(made, folder, dirs_exist_ok=True)
 from hatchling.cli import hatchling
 sys.exit(hatchling())
 """
