@@ -46,9 +46,6 @@ TURNED_AWAY: Final = 1.0
 # Seconds that a new connection has for its first byte, whoever else wants its place.
 FIRST_BYTE: Final = 1.0
 
-BODY_TOO_SLOW: Final = Refusal(
-    408, refusals.BODY_TIMEOUT.code, "the body came too slowly: fewer bytes a second than this router waits for"
-)
 TOO_MANY_CONNECTIONS: Final = Refusal(
     503, "too_many_connections", "this router has as many connections as it may have", retry_after=1.0
 )
@@ -209,7 +206,7 @@ class ClientConnection(Reading):
                 self._refuse_head(HEAD_TIMEOUT)
         elif state in (BODY, TAKING):
             silent = self._now() - self._came >= self._listener.limits.body_idle
-            self._refuse(refusals.BODY_TIMEOUT if silent else BODY_TOO_SLOW, whole=False)
+            self._refuse(refusals.BODY_TIMEOUT if silent else refusals.BODY_TOO_SLOW, whole=False)
         elif state in (LINGERING, CLOSING, SKIPPING):
             self.writer.abort()
 
@@ -272,7 +269,7 @@ class ClientConnection(Reading):
             self.deadline = self._now() + self._listener.limits.idle
             if self.writing_paused:
                 self._hold_back()
-            self._listener.idles(self)
+            self._idles()
             return True
         self._finish()
         return False

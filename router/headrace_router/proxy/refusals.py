@@ -90,6 +90,9 @@ TOO_MUCH: Final = Refusal(
     503, "router_overloaded", "the bodies of running requests take all memory that they may", retry_after=1.0
 )
 BODY_TIMEOUT: Final = Refusal(408, "body_timeout", "the body stopped coming")
+BODY_TOO_SLOW: Final = Refusal(
+    408, "body_timeout", "the body came too slowly: fewer bytes a second than this router waits for"
+)
 BAD_FRAMING: Final = Refusal(400, "bad_request", "the body's framing is broken", final=True)
 
 

@@ -105,14 +105,14 @@ class Endpoint(Keeper):
 class Sending(Held):
     """An attempt that leaves with others at the end of a turn. ``connect``: see UpstreamPool.send."""
 
-    __slots__ = ("_attempt", "_pool", "address", "connect", "outgoing")
+    __slots__ = ("_address", "_attempt", "_connect", "_outgoing", "_pool")
 
     def __init__(self, pool: Pool, address: Address, attempt: Attempt, outgoing: Outgoing, connect: float) -> None:
         self._pool = pool
         self._attempt = attempt
-        self.address = address
-        self.outgoing = outgoing
-        self.connect = connect
+        self._address = address
+        self._outgoing = outgoing
+        self._connect = connect
         attempt.held = self
 
     def leave(self) -> None:
@@ -120,7 +120,7 @@ class Sending(Held):
         attempt = self._attempt
         if attempt.held is self:
             try:
-                self._pool.send_now(self.address, attempt, self.outgoing, self.connect)
+                self._pool.send_now(self._address, attempt, self._outgoing, self._connect)
             except Exception as error:
                 attempt.fail(NotSent(str(error) or type(error).__name__, own=True))
                 raise
