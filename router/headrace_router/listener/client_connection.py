@@ -304,6 +304,9 @@ class ClientConnection(Reading):
     def _idles(self) -> None:
         self._listener.idles(self)
 
+    def _idles_on(self) -> None:
+        self._listener.idles_on(self)
+
     # Refusals
 
     def _refuse(self, refusal: Refusal, *, whole: bool) -> bool:

@@ -45,6 +45,10 @@ class Idle:
         self._order[connection] = None
         self._order.move_to_end(connection)
 
+    def keep(self, connection: ClientConnection) -> None:
+        """It has sent something, and idles as before: its place stays, if it has one."""
+        self._order.setdefault(connection)
+
     def discard(self, connection: ClientConnection) -> None:
         """It is closed."""
         self._order.pop(connection, None)

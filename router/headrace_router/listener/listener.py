@@ -76,6 +76,11 @@ class Listener:
         if self._crowded:
             self._idle.add(connection)
 
+    def idles_on(self, connection: ClientConnection) -> None:
+        """It waits for a request as before, whatever it has sent."""
+        if self._crowded:
+            self._idle.keep(connection)
+
     def lost(self, connection: ClientConnection) -> None:
         """It is closed."""
         self._deadlines.discard(cast(Timed, connection))

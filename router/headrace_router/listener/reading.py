@@ -118,7 +118,11 @@ class Reading(Client):
 
     @abstractmethod
     def _idles(self) -> None:
-        """It waits for a head, and has nothing of one."""
+        """It waits for a head from now on, and has nothing of one."""
+
+    @abstractmethod
+    def _idles_on(self) -> None:
+        """What came is nothing of a head; it waits for one as before."""
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -200,7 +204,7 @@ class Reading(Client):
         """Keep the beginning of a head."""
         if data == b"\r\n":
             # Some clients send one behind a body (RFC 9112 2.2).
-            self._idles()
+            self._idles_on()
             return
         self._pending = bytearray(data)
         self._scanned = 0

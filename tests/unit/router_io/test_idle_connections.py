@@ -225,6 +225,24 @@ def test_an_empty_line_is_no_request() -> None:
         assert client.closing
 
 
+def test_empty_lines_keep_no_place() -> None:
+    """A client that drips them was always the youngest of the idle ones, and never closed for another."""
+    with client_side(Limits(connections=2)) as side:
+        first = used(side)
+        second = used(side)
+        side.loop.advance(1.0)
+        ask(side, first)
+        third = side.connect()
+        assert second.closing
+        ask(side, third)
+        for _ in range(3):
+            side.loop.advance(1.0)
+            first.protocol.data_received(b"\r\n")
+        side.connect()
+        assert first.closing
+        assert not third.closing
+
+
 def test_a_burst_takes_as_many_places_as_there_are_idle_ones() -> None:
     """In one turn of the loop, where what was closed is still there."""
     count = TOLD + 50
