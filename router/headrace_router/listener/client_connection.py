@@ -205,8 +205,7 @@ class ClientConnection(Reading):
             else:
                 self._refuse_head(HEAD_TIMEOUT)
         elif state in (BODY, TAKING):
-            silent = self._now() - self._came >= self._listener.limits.body_idle
-            self._refuse(refusals.BODY_TIMEOUT if silent else refusals.BODY_TOO_SLOW, whole=False)
+            self._refuse(self._why_late(self._now()), whole=False)
         elif state in (LINGERING, CLOSING, SKIPPING):
             self.writer.abort()
 
@@ -216,8 +215,20 @@ class ClientConnection(Reading):
         if came:
             self._paid = self._taken
             self._came = now
-            self.deadline = self._listener.limits.body_deadline(self.deadline, now, came)
+            limits = self._listener.limits
+            self.deadline = limits.body_deadline(self.deadline, now, came)
+            if self.deadline >= now + limits.body_idle:
+                self._fell = now
+                self._fell_at = self._paid
         return self.deadline > now
+
+    def _why_late(self, now: float) -> Refusal:
+        """What became of a body whose time is over: it stopped, or came too slowly ever since it was in time."""
+        limits = self._listener.limits
+        silent = now - self._came
+        if 2 * silent >= limits.body_idle:
+            return refusals.body_stopped(silent)
+        return refusals.body_too_slow((self._paid - self._fell_at) / (now - self._fell), limits.body_rate)
 
     def _takes_on(self) -> bool:
         """Whether the client has last bytes still to take, and is taking them."""

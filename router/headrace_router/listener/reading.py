@@ -54,6 +54,8 @@ class Reading(Client):
     __slots__ = (
         "_body",
         "_came",
+        "_fell",
+        "_fell_at",
         "_head",
         "_heads",
         "_held",
@@ -94,6 +96,8 @@ class Reading(Client):
         self._taken = 0  # bytes of it that count in the proxy's memory
         self._paid = 0  # and those of them that were counted as time
         self._came = 0.0  # when the last of these came
+        self._fell = 0.0  # since when the body is behind
+        self._fell_at = 0  # and how many of its bytes were counted by then
         self._late = False  # the body's time is over, unless what comes until the next sweep is worth some
         self._taking: Taking | None = None
         self._last = False  # closes after this request
@@ -299,8 +303,8 @@ class Reading(Client):
     def _await_body(self, state: int) -> None:
         """Its time begins."""
         self._state = state
-        self._came = self._now()
-        self._paid = 0
+        self._came = self._fell = self._now()
+        self._paid = self._fell_at = 0
         self._late = False
         self.deadline = self._came + self._listener.limits.body_idle
 

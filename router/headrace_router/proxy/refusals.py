@@ -89,16 +89,25 @@ FAULT: Final = Refusal(500, "internal_error", "the router failed on this request
 TOO_MUCH: Final = Refusal(
     503, "router_overloaded", "the bodies of running requests take all memory that they may", retry_after=1.0
 )
-BODY_TIMEOUT: Final = Refusal(408, "body_timeout", "the body stopped coming")
-BODY_TOO_SLOW: Final = Refusal(
-    408, "body_timeout", "the body came too slowly: fewer bytes a second than this router waits for"
-)
 BAD_FRAMING: Final = Refusal(400, "bad_request", "the body's framing is broken", final=True)
 
 
 def of_bad_head(bad: BadHead) -> Refusal:
     """A head that can't be read in one way only."""
     return Refusal(bad.status, bad.code, bad.message, final=True)
+
+
+def body_stopped(seconds: float) -> Refusal:
+    """Nothing of a body has come for so long."""
+    return Refusal(408, "body_timeout", f"no bytes of the body came for {seconds:.1f} s")
+
+
+def body_too_slow(rate: float, least: int) -> Refusal:
+    """A body comes, at ``rate`` bytes a second, below ``least``."""
+    came = f"{int(rate)}" if rate >= 1.0 else "less than 1"
+    return Refusal(
+        408, "body_timeout", f"the body came too slowly: at {came} bytes/s, right would be at least {least} bytes/s"
+    )
 
 
 def not_picked(refusal: facts.Refusal) -> Refusal:

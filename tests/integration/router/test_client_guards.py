@@ -156,6 +156,15 @@ async def test_dripped_bodies_give_their_memory_to_others(tmp_path: Path, framin
 
 
 @BOTH
+async def test_who_sends_nothing_more_of_a_body_is_told_so(tmp_path: Path, framing: str) -> None:
+    async with behind(tmp_path, Limits(body_idle=0.4)) as (router, _), RawClient(router.address) as stopped:
+        await stopped.send(most(framing))
+        answer = await stopped.answer()
+        assert answer.code == "body_timeout"
+        assert b'"no bytes of the body came for ' in answer.body
+
+
+@BOTH
 async def test_slow_bodies_that_go_on_are_served(tmp_path: Path, framing: str) -> None:
     limits = Limits(body_idle=2.0, body_rate=5)
     async with behind(tmp_path, limits) as (router, _), RawClient(router.address) as slow:

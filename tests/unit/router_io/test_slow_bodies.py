@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import repeat
 
@@ -49,19 +50,22 @@ def send(side: ClientSide, client: FakeTransport, parts: Iterator[Part], size: i
 
 @pytest.mark.stand_ins
 @pytest.mark.parametrize(
-    ("parts", "most"),
+    ("parts", "most", "rate"),
     [
-        (repeat((0.25, 1)), IDLE * 1.1),
-        (repeat((5.0, 1)), IDLE * 1.1),
-        (repeat((0.9 * IDLE, 1)), 2 * IDLE),
-        (iter([(0.0, MEGABYTE - 10_000), *[(5.0, 1)] * 10_000]), IDLE * 1.1),
-        (iter([(IDLE / 2, MEGABYTE - 10_000), *[(5.0, 1)] * 10_000]), IDLE * 1.6),
-        (repeat((1.0, RATE // 2)), IDLE * 2.1),
-        (repeat((10.0, RATE * 8)), IDLE * 5.1),
+        (repeat((0.25, 1)), IDLE * 1.1, range(3, 5)),
+        (repeat((5.0, 1)), IDLE * 1.1, None),
+        (repeat((0.9 * IDLE, 1)), 2 * IDLE, None),
+        (iter([(0.0, MEGABYTE - 10_000), *[(5.0, 1)] * 10_000]), IDLE * 1.1, None),
+        (iter([(IDLE / 2, MEGABYTE - 10_000), *[(5.0, 1)] * 10_000]), IDLE * 1.6, None),
+        (repeat((1.0, RATE // 2)), IDLE * 2.1, range(RATE // 2 - 5, RATE // 2 + 1)),
+        (repeat((10.0, RATE * 8)), IDLE * 5.1, range(RATE * 7 // 10, RATE * 8 // 10 + 1)),
     ],
     ids=["a byte often", "a byte now and then", "a byte seldom", "fast, then bytes", "late, then bytes", "half", "0.8"],
 )
-def test_who_drips_loses_its_place_and_gives_the_memory_back(parts: Iterator[Part], most: float) -> None:
+def test_who_drips_loses_its_place_and_gives_the_memory_back(
+    parts: Iterator[Part], most: float, rate: range | None
+) -> None:
+    """rate: what it is told that it sent, in bytes a second; None: less than 1."""
     proxy = StubProxy(most=MEGABYTE)
     with client_side(Limits(), proxy) as side:
         client = side.connect()
@@ -72,7 +76,9 @@ def test_who_drips_loses_its_place_and_gives_the_memory_back(parts: Iterator[Par
         head, _, body = client.written.partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
         assert b"Connection: close" in head
-        assert body.startswith(b'{"error":{"message":"the body came too slowly')
+        said = re.search(rb"the body came too slowly: at (.*) bytes/s, right would be at least 500 bytes/s", body)
+        assert said is not None
+        assert said[1] == b"less than 1" if rate is None else int(said[1]) in rate
         side.loop.advance(10.0)
         assert client.closing
         assert not side.listener.connections
@@ -103,13 +109,26 @@ def test_who_is_slow_but_goes_on_is_served(parts: Iterator[Part]) -> None:
 
 
 @pytest.mark.stand_ins
-def test_who_sends_nothing_at_all_is_told_so() -> None:
+@pytest.mark.parametrize(
+    ("before", "silent"),
+    [
+        ([], IDLE),
+        ([(0.0, 10 * RATE)], IDLE),
+        ([(1.0, 2 * RATE)] * 20, IDLE),
+        ([(1.0, RATE // 2)] * 40, IDLE - 20),
+        ([(0.4 * IDLE, 1)], 0.6 * IDLE),
+    ],
+    ids=["at all", "after a part", "after a good part", "after a slow part", "after a late byte"],
+)
+def test_who_sends_nothing_any_more_is_told_so(before: list[Part], silent: float) -> None:
+    """What is behind already has less time left, and stopped all the same."""
     proxy = StubProxy()
     with client_side(Limits(), proxy) as side:
         client = side.connect()
-        took = send(side, client, iter([(2 * IDLE, 1)]), 100)
-        assert took == 2 * IDLE
-        assert b"the body stopped coming" in client.written
+        send(side, client, iter([*before, (2 * IDLE, 1)]), 100_000)
+        said = re.search(rb'"no bytes of the body came for ([0-9.]+) s"', client.written)
+        assert said is not None
+        assert silent - 2 * SWEEP <= float(said[1]) <= silent + 2 * SWEEP
 
 
 @pytest.mark.stand_ins
