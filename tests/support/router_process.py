@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import signal
 import sys
@@ -54,11 +55,15 @@ async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
         await asyncio.sleep(0.01)
 
 
-async def until_async(condition: Callable[[], Awaitable[bool]], seconds: float = 30.0) -> None:
-    """The same for a condition that has to ask."""
+async def until_async(
+    condition: Callable[[], Awaitable[bool]],
+    seconds: float = 30.0,
+    why: Callable[[], str] = lambda: "the condition did not come true",
+) -> None:
+    """The same for a condition that has to ask. ``why``: what is said when it has not come true."""
     end = time.monotonic() + seconds
     while not await condition():
-        assert time.monotonic() < end, "the condition did not come true"
+        assert time.monotonic() < end, why()
         await asyncio.sleep(0.01)
 
 
@@ -75,10 +80,14 @@ async def metric(admin: str, name: str, **labels: str) -> float:
 
 async def reads(expected: float, admin: str, name: str, **labels: str) -> None:
     """Wait until the metric reads so: what a test saw first (an answer, a span) may be counted after it."""
-    end = time.monotonic() + 20.0
-    while (found := await metric(admin, name, **labels)) != expected:
-        assert time.monotonic() < end, f"{name} {labels} is {found:g}, expected {expected:g}"
-        await asyncio.sleep(0.01)
+    found = math.nan
+
+    async def so() -> bool:
+        nonlocal found
+        found = await metric(admin, name, **labels)
+        return found == expected
+
+    await until_async(so, why=lambda: f"{name} {labels} is {found:g}, expected {expected:g}")
 
 
 async def ready(admin: str) -> tuple[int, dict[str, Any]]:

@@ -128,12 +128,6 @@ class Sending(Held):
     def give_up(self) -> None:
         """See connection.Held: its attempt holds on to it no more."""
 
-    def pause(self) -> None:
-        """See Leg: nothing is read yet."""
-
-    def resume(self) -> None:
-        """See Leg."""
-
 
 class Dial(Held):
     """A connection that is being made for an attempt. ``limit``: seconds; ``deadline``: by the loop's clock, 0 none."""
@@ -158,12 +152,6 @@ class Dial(Held):
         """See connection.Held."""
         self.deadline = 0.0
         self._task.cancel()
-
-    def pause(self) -> None:
-        """See Leg: nothing is read yet."""
-
-    def resume(self) -> None:
-        """See Leg."""
 
     def fail(self, error: NotSent) -> None:
         """End the attempt so, if it has not ended."""
