@@ -87,9 +87,8 @@ class Listener:
         self._leaving.discard(connection)
         if self._crowded:
             self._idle.discard(connection)
-            most = self.limits.connections
-            # Not at once: to find out who idles takes a look at all.
-            if self._counted() < most - max(1, most // 8):
+            # Not at once: to find out who idles takes a look at all. It is paid for by as many that come as had left.
+            if self._counted() < self.limits.connections // 2:
                 self._crowded = False
                 self._idle.clear()
 

@@ -266,13 +266,33 @@ def test_the_order_is_kept_only_while_it_is_needed() -> None:
         assert not len(side.listener._idle)
         new = side.connect()
         assert len(side.listener._idle) == 16
-        for client in (new, *clients[1:3]):
+        for client in (new, *clients[1:8]):
             client.close()
         side.loop.advance()
+        assert len(side.listener._idle) == 8
+        clients[8].close()
+        side.loop.advance()
         assert not len(side.listener._idle)
-        for client in clients[3:]:
+        for client in clients[9:]:
             ask(side, client)
         assert not len(side.listener._idle)
+
+
+@pytest.mark.parametrize(("left", "fills"), [(1, 1), (8, 1), (9, 10)])
+def test_the_order_is_filled_once_for_as_many_as_come(left: int, fills: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each fill looks at all; where the count goes up and down a little there is one, not one a time."""
+    filled = []
+    fill = Idle.fill
+    monkeypatch.setattr(Idle, "fill", lambda *given: filled.append(1) or fill(*given))
+    with client_side(Limits(connections=16)) as side:
+        clients = [used(side) for _ in range(17)]
+        for _ in range(9):
+            for client in clients[-left:]:
+                client.close()
+            side.loop.advance()
+            clients[-left:] = [used(side) for _ in range(left)]
+            clients.append(used(side))
+        assert len(filled) == fills
 
 
 def test_any_course_of_events_keeps_the_bound_and_refuses_only_where_all_are_in_use() -> None:
