@@ -8,6 +8,7 @@ import pytest
 import uvloop
 
 from support.fake_api import TOKEN, FakeApi
+from support.thawed import thawed as thawed
 
 
 def pytest_asyncio_loop_factories() -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:

@@ -10,12 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace_router import pauses
-
-
-@pytest.fixture(autouse=True)
-def thawed() -> Iterator[None]:
-    yield
-    gc.unfreeze()
+from support.thawed import thawed as thawed
 
 
 @pytest.fixture
