@@ -135,6 +135,11 @@ class _Handler(RequestHandler):
 
     taking: Taking
 
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go. A message that it never began with knows it, and would be kept with it until a collection."""
+        super().connection_lost(exc)
+        self._messages.clear()
+
     def handle_error(
         self,
         request: web.BaseRequest,  # noqa: ARG002

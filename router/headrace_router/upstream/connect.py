@@ -179,7 +179,8 @@ async def connect(
         own = getattr(error, "errno", None) in _OWN_SHORTAGE
         if not own:
             names.doubt(to.host)
-        raise NotSent(str(error) or type(error).__name__, own=own) from error
+        # aiohappyeyeballs' frame knows what it raised: with the way back, only a collection would end it.
+        raise NotSent(str(error) or type(error).__name__, own=own) from error.with_traceback(None)
     return made
 
 

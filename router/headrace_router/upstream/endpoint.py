@@ -42,6 +42,12 @@ class Endpoint(Keeper):
         self.retired = False
         self._now = pool.loop.time
 
+    def forgotten(self) -> None:
+        """The pool finds it by its address no more."""
+        self.known = False
+        if self.address.found is self:
+            self.address.found = None
+
     def take(self, now: float) -> Connection | None:
         """The newest idle connection that can be used."""
         idle = self.idle
@@ -145,13 +151,14 @@ class Dial(Held):
         self.deadline = self._began + limit if limit > 0 else 0.0
         attempt.held = self
         endpoint.open += 1
-        self._task = pool.loop.create_task(self._make(), name="connect")
+        self._task: asyncio.Task[Connection] | None = pool.loop.create_task(self._make(), name="connect")
         self._task.add_done_callback(self._made)
 
     def give_up(self) -> None:
         """See connection.Held."""
         self.deadline = 0.0
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     def fail(self, error: NotSent) -> None:
         """End the attempt so, if it has not ended."""
@@ -186,6 +193,8 @@ class Dial(Held):
         return cast(Connection, made)
 
     def _made(self, task: asyncio.Task[Connection]) -> None:
+        # What it failed of knows the frames that it went through, and they this.
+        self._task = None
         error = NotSent("connecting was given up", own=True) if task.cancelled() else task.exception()
         if error is None:
             self._endpoint.opened(task.result())

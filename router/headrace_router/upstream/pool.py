@@ -93,7 +93,7 @@ class Pool(UpstreamPool):
         certificates are to be believed."""
         for endpoint in self._of_engine.pop(engine, ()):
             del self._endpoints[endpoint.address]
-            endpoint.known = False
+            endpoint.forgotten()
             endpoint.retired = True
             endpoint.close_idle()
 
@@ -153,7 +153,7 @@ class Pool(UpstreamPool):
         """Nothing of an endpoint is left."""
         if self._endpoints.get(endpoint.address) is endpoint:
             del self._endpoints[endpoint.address]
-            endpoint.known = False
+            endpoint.forgotten()
             others = self._of_engine[endpoint.address.engine]
             others.discard(endpoint)
             if not others:
