@@ -111,6 +111,8 @@ class Pool(UpstreamPool):
                 return await fetched.status
         finally:
             fetched.attempt.abort()
+            # It knows what is raised, which knows this frame.
+            del fetched
 
     async def close(self) -> None:
         """See UpstreamPool."""

@@ -18,6 +18,7 @@ import pytest
 from headrace_api.table import TableTls
 from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.server import Router
+from headrace_router.upstream.port import Address, NotSent
 from support.certificates import Authority, MountedSecret
 from support.fake_engine import EVENT, Exchange, FakeEngine
 from support.raw_client import RawClient, ask, post
@@ -25,6 +26,7 @@ from support.router_process import in_flight, router_in_loop, until
 from support.router_table import routing_table
 
 TIMES = 3
+NOBODY = "http://127.0.0.1:1"
 BODY = b'{"model":"m"}'
 ASK = post(BODY)
 EXPECTS = post(BODY, "/v1/chat/completions", "Expect: 100-continue")
@@ -161,7 +163,7 @@ async def test_who_leaves_leaves_no_cycle(tmp_path: Path, tls: bool) -> None:
 
 
 async def test_one_connection_and_engines_that_cannot_be_reached_leave_no_cycle(tmp_path: Path) -> None:
-    async with router_in_loop(tmp_path / "t", routing_table({"a": "http://127.0.0.1:1"})) as router:
+    async with router_in_loop(tmp_path / "t", routing_table({"a": NOBODY})) as router:
 
         async def several() -> None:
             async with RawClient(router.address) as client:
@@ -169,4 +171,9 @@ async def test_one_connection_and_engines_that_cannot_be_reached_leave_no_cycle(
                     await client.send(data)
                     assert (await client.answer()).status in (502, 503)
 
+        async def probed() -> None:
+            with pytest.raises(NotSent):
+                await router.upstream.fetch(Address("a", NOBODY), "/health", 20.0)
+
         assert not await only_collected(router, several)
+        assert not await only_collected(router, probed)
