@@ -18,7 +18,6 @@ from headrace_router.listener.reading import (
     CLOSED,
     CLOSING,
     HEAD,
-    HEAD_TIMEOUT,
     LINGERING,
     RUNNING,
     SKIPPING,
@@ -203,7 +202,7 @@ class ClientConnection(Reading):
             elif self._pending is None:
                 self.close()
             else:
-                self._refuse_head(HEAD_TIMEOUT)
+                self._refuse_head(refusals.HEAD_TIMEOUT)
         elif state in (BODY, TAKING):
             self._refuse(self._why_late(self._now()), whole=False)
         elif state in (LINGERING, CLOSING, SKIPPING):
@@ -312,11 +311,8 @@ class ClientConnection(Reading):
         if writer.can_write_eof():
             writer.write_eof()
 
-    def _idles(self) -> None:
-        self._listener.idles(self)
-
-    def _idles_on(self) -> None:
-        self._listener.idles_on(self)
+    def _idles(self, *, anew: bool = True) -> None:
+        self._listener.idles(self, anew=anew)
 
     # Refusals
 

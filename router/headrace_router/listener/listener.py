@@ -71,15 +71,13 @@ class Listener:
             self._idle.add(connection)
         return True
 
-    def idles(self, connection: ClientConnection) -> None:
-        """It waits for a request from now on."""
+    def idles(self, connection: ClientConnection, *, anew: bool) -> None:
+        """It waits for a request, from now on or (not ``anew``) as before, whatever it has sent."""
         if self._crowded:
-            self._idle.add(connection)
-
-    def idles_on(self, connection: ClientConnection) -> None:
-        """It waits for a request as before, whatever it has sent."""
-        if self._crowded:
-            self._idle.keep(connection)
+            if anew:
+                self._idle.add(connection)
+            else:
+                self._idle.keep(connection)
 
     def lost(self, connection: ClientConnection) -> None:
         """It is closed."""

@@ -44,9 +44,6 @@ CHUNKS_AT_ONCE: Final = 32 * 1024
 # Bytes of a body that are dropped so that the connection can go on after a refusal.
 MOST_SKIPPED: Final = 64 * 1024
 
-HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is larger than allowed", final=True)
-HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
-
 
 class Reading(Client):
     """The reading side of a connection; what becomes of a message is its subclass's."""
@@ -121,12 +118,8 @@ class Reading(Client):
         """Keep what comes behind a request."""
 
     @abstractmethod
-    def _idles(self) -> None:
-        """It waits for a head from now on, and has nothing of one."""
-
-    @abstractmethod
-    def _idles_on(self) -> None:
-        """What came is nothing of a head; it waits for one as before."""
+    def _idles(self, *, anew: bool = True) -> None:
+        """It waits for a head, and has nothing of one. ``anew``: it didn't before."""
 
     def data_received(self, data: bytes) -> None:
         """See asyncio.Protocol."""
@@ -208,7 +201,7 @@ class Reading(Client):
         """Keep the beginning of a head."""
         if data == b"\r\n":
             # Some clients send one behind a body (RFC 9112 2.2).
-            self._idles_on()
+            self._idles(anew=False)
             return
         self._pending = bytearray(data)
         self._scanned = 0
@@ -222,7 +215,7 @@ class Reading(Client):
         if bad is not None:
             self._refuse_head(refusals.of_bad_head(bad))
         elif len(pending) > self._listener.limits.head_bytes:
-            self._refuse_head(HEAD_TOO_LARGE)
+            self._refuse_head(refusals.HEAD_TOO_LARGE)
         else:
             self._scanned = max(0, len(pending) - 3)
 
@@ -234,7 +227,7 @@ class Reading(Client):
             self._refuse_head(refusals.of_bad_head(head))
             return b""
         if end > limits.head_bytes or head.count > limits.head_lines:
-            self._refuse_head(HEAD_TOO_LARGE)
+            self._refuse_head(refusals.HEAD_TOO_LARGE)
             return b""
         proxy = self._listener.proxy
         self.served += 1

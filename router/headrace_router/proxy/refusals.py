@@ -89,6 +89,8 @@ FAULT: Final = Refusal(500, "internal_error", "the router failed on this request
 TOO_MUCH: Final = Refusal(
     503, "router_overloaded", "the bodies of running requests take all memory that they may", retry_after=1.0
 )
+HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is larger than allowed", final=True)
+HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
 BAD_FRAMING: Final = Refusal(400, "bad_request", "the body's framing is broken", final=True)
 
 
