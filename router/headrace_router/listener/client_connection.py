@@ -44,6 +44,8 @@ FLUSHING: Final = 60.0
 TURNED_AWAY: Final = 1.0
 # Seconds that a new connection has for its first byte, whoever else wants its place.
 FIRST_BYTE: Final = 1.0
+# And from its first byte for its first head: longer than a lost packet takes to come again.
+FIRST_HEAD: Final = 5.0
 
 TOO_MANY_CONNECTIONS: Final = Refusal(
     503, "too_many_connections", "this router has as many connections as it may have", retry_after=1.0
@@ -142,15 +144,27 @@ class ClientConnection(Reading):
         limits = self._listener.limits
         return self.deadline - (limits.idle if self.served else limits.first_request)
 
+    @property
+    def begins(self) -> bool:
+        """Whether it has a part of its first head."""
+        return self._state == HEAD and self._pending is not None and not self.served and not self.writer.is_closing()
+
     def spare(self, now: float) -> bool:
-        """Whether nothing of a request or an answer is on its way, for one that waits."""
-        if not self.served and now - self.since < FIRST_BYTE:
+        """Whether it had its time and nothing of a request or an answer is on its way, for one that waits or begins."""
+        if self._pending is not None:
+            if now - (self.deadline - self._listener.limits.head_seconds) < FIRST_HEAD:
+                return False
+        elif not self.served and now - self.since < FIRST_BYTE:
             return False
         return not self.writer.get_write_buffer_size() and not unread(self.transport)
 
     def give_way(self) -> None:
-        """Close it, idle, for another; over TLS the client has a moment to answer that."""
-        self.close()
+        """Close it for another: idle, or with a part of a head, whose client is told. Over TLS the client has a moment
+        to answer that."""
+        if self._pending is None:
+            self.close()
+        else:
+            self._refuse_head(TOO_MANY_CONNECTIONS)
         self.deadline = self._now() + TURNED_AWAY
 
     def last(self) -> None:

@@ -1,8 +1,8 @@
-"""Which idle connection makes room for a new one: the one that has idled longest.
+"""Which connection makes room for a new one: the one that has idled longest, or else one whose first head is late.
 
 On the path of new connections, once there are as many as there may be; only then is the order kept, at one move for
 each answer that ends. A request's begin doesn't leave the order, who looks passes it over. Reference for the rule:
-nginx's reusable connections. Must not choose one that has begun a request.
+nginx's reusable connections. Must not choose one whose request is whole, or that was served before and has begun one.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ LOOKED_AT: Final = 16
 
 
 class Idle:
-    """The order, the longest idle first; with some that are idle no more."""
+    """The order, the longest idle first; with some that are idle no more. Those that have a part of their first head
+    are in one of their own, found when they were passed over."""
 
-    __slots__ = ("_order",)
+    __slots__ = ("_begun", "_order")
 
     def __init__(self) -> None:
         self._order: OrderedDict[ClientConnection, None] = OrderedDict()
+        self._begun: OrderedDict[ClientConnection, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._order)
@@ -35,10 +37,12 @@ class Idle:
         waiting = [connection for connection in connections if connection.waits]
         waiting.sort(key=_since)
         self._order = OrderedDict.fromkeys(waiting)
+        self._begun = OrderedDict.fromkeys([connection for connection in connections if connection.begins])
 
     def clear(self) -> None:
         """Keep it no more."""
         self._order = OrderedDict()
+        self._begun = OrderedDict()
 
     def add(self, connection: ClientConnection) -> None:
         """It idles from now on."""
@@ -52,9 +56,11 @@ class Idle:
     def discard(self, connection: ClientConnection) -> None:
         """It is closed."""
         self._order.pop(connection, None)
+        self._begun.pop(connection, None)
 
     def take(self, now: float) -> ClientConnection | None:
-        """The one that has idled longest, which leaves the order; None: none idles. now: on the loop's clock."""
+        """The one that has idled longest, or else one whose first head is late; it leaves the order. None: there is
+        none. now: on the loop's clock."""
         order = self._order
         looks = LOOKED_AT
         while order and looks:
@@ -62,11 +68,29 @@ class Idle:
             if not connection.waits:
                 # It comes back when its answer has ended.
                 del order[connection]
+                if connection.begins:
+                    self._begun[connection] = None
             elif connection.spare(now):
                 del order[connection]
                 return connection
             else:
                 order.move_to_end(connection)
+                looks -= 1
+        return self._late(now)
+
+    def _late(self, now: float) -> ClientConnection | None:
+        """One that has had its time for its first head."""
+        begun = self._begun
+        looks = LOOKED_AT
+        while begun and looks:
+            connection: ClientConnection = next(iter(begun))
+            if not connection.begins:
+                del begun[connection]
+            elif connection.spare(now):
+                del begun[connection]
+                return connection
+            else:
+                begun.move_to_end(connection)
                 looks -= 1
         return None
 

@@ -94,7 +94,7 @@ class Listener:
         return len(self._deadlines.items) - len(self._leaving)
 
     def _make_room(self) -> bool:
-        """Close the connection that has idled longest; False: none is idle."""
+        """Close the connection that has idled longest, or one whose first head is late; False: there is none."""
         if not self._crowded:
             self._crowded = True
             self._idle.fill(self.connections)

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace_router.listener.client_connection import FIRST_BYTE, TURNED_AWAY
+from headrace_router.listener.client_connection import FIRST_BYTE, FIRST_HEAD, TURNED_AWAY
 from headrace_router.listener.idle import LOOKED_AT, Idle
 from headrace_router.listener.limits import Limits
 from headrace_router.listener.listener import TOLD
@@ -27,6 +27,7 @@ class One:
 
     def __init__(self, since: float = 0.0) -> None:
         self.idles = True
+        self.begins = False
         self.since = since
         self.passing = False
         self.looked = 0
@@ -175,6 +176,50 @@ def test_who_has_begun_a_request_keeps_its_place(data: bytes) -> None:
             assert not any(client.closing for client in clients)
         side.loop.advance(3 * TURNED_AWAY)
         assert len(side.listener.connections) == 2
+
+
+def test_whose_first_head_is_late_makes_room_after_the_idle_ones() -> None:
+    """Half heads held their places for all of --head-timeout, and everybody else was refused."""
+    with client_side(Limits(connections=4)) as side:
+        idle, again = used(side), used(side)
+        older, newer = side.connect(), side.connect()
+        older.protocol.data_received(HELD[:20])
+        again.protocol.data_received(HELD[:20])
+        side.loop.advance(1.0)
+        newer.protocol.data_received(HELD[:20])
+        side.connect().protocol.data_received(HELD)
+        assert idle.closing
+        assert turned_away_now(side)
+        side.loop.advance(FIRST_HEAD - 1.0)
+        side.connect().protocol.data_received(HELD)
+        assert turned_away(older)
+        assert turned_away_now(side)
+        newer.protocol.data_received(HELD[20:])
+        side.loop.advance(2 * FIRST_HEAD)
+        assert turned_away_now(side), "a head that became whole in time is served, and who was served before is trusted"
+        side.held(newer).finish()
+        side.loop.advance()
+        assert newer.written.startswith(b"HTTP/1.1 200")
+        assert b"503" not in again.written
+        side.loop.advance(3 * TURNED_AWAY)
+        assert side.listener._counted() == len(side.listener.connections) == 4
+
+
+def test_half_heads_that_are_there_already_make_room_and_bytes_on_their_way_spare_them() -> None:
+    with client_side(Limits(connections=3)) as side:
+        clients = [side.connect() for _ in range(3)]
+        for client in clients:
+            client.protocol.data_received(HELD[:20])
+            side.loop.advance(1.0)
+        side.loop.advance(FIRST_HEAD)
+        clients[0].unsent = 1
+        side.connect().protocol.data_received(HELD)
+        assert [turned_away(client) for client in clients] == [False, True, False]
+        clients[0].unsent = 0
+        for _ in range(2):
+            side.connect().protocol.data_received(HELD)
+        assert all(turned_away(client) for client in clients)
+        assert turned_away_now(side)
 
 
 def test_who_was_answered_may_make_room_again_and_who_does_not_take_its_answer_not_yet() -> None:
