@@ -14,7 +14,7 @@ def outgoing_of(
     method: str = "POST", target: str = "/v1/x", lines: bytes = b"A: 1\r\n", body: bytes = b"{}"
 ) -> Outgoing:
     """A request to an engine."""
-    return Outgoing(method, target, lines, body)
+    return Outgoing(method, target, [lines], body)
 
 
 ASKED = outgoing_of()

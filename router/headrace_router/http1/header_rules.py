@@ -126,29 +126,41 @@ def to_client(lines: Sequence[Line], *, extra: bytes = b"", sse: bool = False, r
     return b"".join(passed)
 
 
-def head_to_engine(head: Head, peer: str | None, request_id: str, keep: frozenset[bytes], drops: bool) -> bytes:
-    """The same of a head, by what its lines that stand still have said before. ``request_id`` is ASCII."""
+def head_to_engine(head: Head, peer: str | None, request_id: str, keep: frozenset[bytes], drops: bool) -> list[bytes]:
+    """``to_engine`` of a head in pieces, by what its lines that stand still have said before. ``request_id``: ASCII."""
     rules = head.rules
     if rules & (NAMES | FORWARDED_FOR):
-        return to_engine(head.lines, peer=peer, request_id=request_id, keep=keep, drop_authorization=drops, rules=rules)
-    passed = passing(head.own, keep, drops)
-    passed.append(head.behind.to_engine(keep, drops))
-    if not peer:
-        passed.append(REQUEST_ID_IS)
+        lines = head.lines
+        return [to_engine(lines, peer=peer, request_id=request_id, keep=keep, drop_authorization=drops, rules=rules)]
+    before = head.before
+    said = REQUEST_ID_IS
+    if peer:
+        said = forwarded(peer) if before is NOTHING else before.said(peer)
+    return [
+        before.to_engine(keep, drops),
+        *passing(head.own, keep, drops),
+        head.behind.to_engine(keep, drops),
+        said,
+        request_id.encode("ascii"),
+        _CRLF,
+    ]
+
+
+def head_to_client(head: Head, said: bytes, request_id: str, *, sse: bool) -> list[bytes]:
+    """``to_client`` of a head in pieces, with these lines of our own and the request id behind."""
+    if sse or head.rules & NAMES:
+        passed = [to_client(head.lines, sse=sse, rules=head.rules)]
     else:
-        passed.append(forwarded(peer) if head.before is NOTHING else head.before.said(peer))
+        passed = [head.before.to_client()]
+        for line in head.own:
+            if not line.rule & STOPS_BEFORE_CLIENT:
+                passed.append(line.raw)
+        passed.append(head.behind.to_client())
+    passed.append(said)
+    passed.append(REQUEST_ID_IS)
     passed.append(request_id.encode("ascii"))
     passed.append(_CRLF)
-    return b"".join([head.before.to_engine(keep, drops), *passed])
-
-
-def head_to_client(head: Head, said: bytes, request_id: str, *, sse: bool) -> bytes:
-    """``to_client`` of a head, with these lines of our own and the request id behind."""
-    ours = [said, REQUEST_ID_IS, request_id.encode("ascii"), _CRLF]
-    if sse or head.rules & NAMES:
-        return to_client(head.lines, extra=b"".join(ours), sse=sse, rules=head.rules)
-    own = [line.raw for line in head.own if not line.rule & STOPS_BEFORE_CLIENT]
-    return b"".join([head.before.to_client(), *own, head.behind.to_client(), *ours])
+    return passed
 
 
 def is_event_stream(lines: Iterable[Line]) -> bool:

@@ -65,7 +65,7 @@ class Answer:
     def __init__(self, transport: ClientTransport, *, old: bool, keep_alive: bool, bodiless: bool) -> None:
         self.transport = transport
         self._old = old
-        self._head = b""
+        self._head: list[bytes] | None = None  # until it is out
         self._framing = _NOTHING
         self._remaining = 0
         self.keep_alive = keep_alive
@@ -74,13 +74,16 @@ class Answer:
         self.sent = False
         self.complete = False
 
-    def begin(self, status: int, reason: bytes, lines: bytes, length: int | None, *, chunked: bool = False) -> None:
+    def begin(
+        self, status: int, reason: bytes, lines: list[bytes], length: int | None, *, chunked: bool = False
+    ) -> None:
         """Fix status and header lines; they leave with the first body bytes.
 
         Args:
             status: of the answer.
             reason: its phrase.
-            lines: header lines, each with its CRLF, without Content-Length, Transfer-Encoding and Connection.
+            lines: header lines, each with its CRLF, in pieces of any size; without Content-Length, Transfer-Encoding
+                and Connection.
             length: of the body, None where it is not known.
             chunked: ``put`` gets the body's chunks as they came.
         """
@@ -104,13 +107,13 @@ class Answer:
             framed += _CLOSE
         elif self._old:
             framed += _KEEP_ALIVE
-        self._head = b"%b%b%b\r\n" % (_status_line(status, reason), lines, framed)
+        self._head = [_status_line(status, reason), *lines, framed, b"\r\n"]
         self.status = status
         self.sent = True
 
     def whole(self, status: int, reason: bytes, lines: bytes, body: bytes) -> None:
         """Send a small answer of our own at once."""
-        self.begin(status, reason, lines, len(body))
+        self.begin(status, reason, [lines], len(body))
         self._send(b"" if self.bodiless else body)
         self.complete = True
 
@@ -205,9 +208,11 @@ class Answer:
     def _send(self, data: bytes) -> None:
         if self.transport.is_closing():
             raise ConnectionResetError("the client has left")
-        if self._head:
-            data = self._head + data
-            self._head = b""
+        head = self._head
+        if head is not None:
+            self._head = None
+            head.append(data)
+            data = b"".join(head)
         if data:
             self.transport.write(data)
 

@@ -49,6 +49,7 @@ class Client(ABC):
         """The answer is complete, failed or aborted; ``answer.complete`` and ``answer.keep_alive`` tell which."""
 
 
+@mypyc_attr(free_list_len=1)
 class Exchange(Trying):
     """See the module. Made by Proxy.begin, which calls ``start``."""
 

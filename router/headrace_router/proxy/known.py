@@ -18,7 +18,7 @@ from headrace_router.http1.paths import BUILT_IN, Refused, Route, resolve
 from headrace_router.upstream.credentials import ca_of
 from headrace_router.upstream.port import Address
 
-_HOT: Final = {("POST", path): Route(kind, path, path) for path, kind in BUILT_IN.items()}
+_POSTED: Final = {path: Route(kind, path, path) for path, kind in BUILT_IN.items()}
 # Addresses kept; endpoints come and go under one view.
 _MOST_KEPT: Final = 20_000
 
@@ -55,7 +55,8 @@ class Known:
 
     def route(self, method: str, target: str) -> Route | Refused:
         """The route of a request's target."""
-        return _HOT.get((method, target)) or resolve(method, target, self.paths)
+        found = _POSTED.get(target) if method == "POST" else None
+        return resolve(method, target, self.paths) if found is None else found
 
     def only_model(self, path: str) -> str | None:
         """The model of a policy's path where no other can be meant."""

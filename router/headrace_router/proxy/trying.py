@@ -73,7 +73,7 @@ class Trying:
     _failed: Failed | None  # the last attempt, until the next one starts
     _verdict: Retry  # set where _failed is
     _missed: bool
-    _lines: bytes | None  # header lines for engines
+    _lines: list[bytes] | None  # header lines for engines, never changed
     _unary_until: float
 
     @abstractmethod
@@ -201,14 +201,16 @@ class Trying:
         outgoing = Outgoing(self.head.method, asked.route.target, lines, body)
         attempt.leg = means.pool.send(means.known().address(pick), outgoing, attempt, policy.connect_limit)
 
-    def _lines_to(self, pick: Pick) -> bytes:
-        """Header lines of this attempt.
+    def _lines_to(self, pick: Pick) -> list[bytes]:
+        """Header lines of this attempt; see Outgoing.
 
         Raises:
             NotSent: the engine wants a key that the router hasn't got.
         """
         asked, means = self.asked, self.means
-        own = means.credentials.authorization(pick.config) if means.credentials is not None else None
+        own = None
+        if pick.config.auth is not None and means.credentials is not None:
+            own = means.credentials.authorization(pick.config)
         lines = self._lines
         if lines is None or own is not None:
             drops = own is not None or means.keys is not None
@@ -216,8 +218,8 @@ class Trying:
             if own is None:
                 self._lines = lines
             else:
-                lines += own
-        return lines if self.trace is None else self.trace.lines(lines)
+                lines.append(own)
+        return lines if self.trace is None else [self.trace.lines(b"".join(lines))]
 
     def _ended(self, attempt: Attempt, failed: Failed) -> None:
         """An attempt has ended without an answer to pass on: another one, or what there is to say."""

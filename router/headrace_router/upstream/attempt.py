@@ -30,6 +30,7 @@ class Held(ABC):
         """See Leg."""
 
 
+@mypyc_attr(free_list_len=1)
 class Attempt(Leg):
     """See port.Leg. Ends once: by ``abort``, or as the sink is told."""
 

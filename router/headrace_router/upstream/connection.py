@@ -155,7 +155,7 @@ class Connection(Held):
         whole = size <= AT_ONCE
         start = self._keeper.start(outgoing.method, outgoing.target)
         first = body if whole else body[:AT_ONCE]
-        transport.write(b"".join([start, outgoing.lines, _LENGTH_IS, str(size).encode(), _HEAD_ENDS, first]))
+        transport.write(b"".join([start, *outgoing.lines, _LENGTH_IS, str(size).encode(), _HEAD_ENDS, first]))
         if not whole:
             self._rest = memoryview(body)[AT_ONCE:]
             self._write_on()

@@ -9,6 +9,8 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING, Final, cast
 
+from mypy_extensions import mypyc_attr
+
 from headrace_router.upstream.attempt import Attempt, Held
 from headrace_router.upstream.connect import connect, origin
 from headrace_router.upstream.connection import Connection, Keeper
@@ -108,6 +110,7 @@ class Endpoint(Keeper):
         self.idle.clear()
 
 
+@mypyc_attr(free_list_len=1)
 class Sending(Held):
     """An attempt that leaves with others at the end of a turn. ``connect``: see UpstreamPool.send."""
 

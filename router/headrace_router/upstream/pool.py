@@ -105,7 +105,7 @@ class Pool(UpstreamPool):
     async def fetch(self, address: Address, target: str, timeout: float) -> int:  # noqa: ASYNC109
         """See UpstreamPool."""
         fetched = _Fetched(self.loop.create_future())
-        fetched.attempt = self.send(address, Outgoing("GET", target, b"", b""), fetched, 0.0)
+        fetched.attempt = self.send(address, Outgoing("GET", target, [], b""), fetched, 0.0)
         try:
             async with asyncio.timeout(timeout):
                 return await fetched.status

@@ -78,15 +78,16 @@ class Address:
         return f"Address({self.engine!r}, {self.url!r}, {self.server_name!r}, {self.tls!r})"
 
 
+@mypyc_attr(free_list_len=1)
 class Outgoing:
     """What an attempt sends, byte for byte; Host, Content-Length and Connection are the upstream's.
 
-    ``target`` as it came, ``lines`` whole header lines joined, each with its CRLF.
+    ``target`` as it came, ``lines`` whole header lines, each with its CRLF, in pieces of any size.
     """
 
     __slots__ = ("body", "lines", "method", "target")
 
-    def __init__(self, method: str, target: str, lines: bytes, body: bytes) -> None:
+    def __init__(self, method: str, target: str, lines: list[bytes], body: bytes) -> None:
         self.method = method
         self.target = target
         self.lines = lines

@@ -130,7 +130,7 @@ async def test_back_pressure_reaches_the_exchange() -> None:
         await client.send(post(b"x", "/held"))
         await until(lambda: proxy.held)
         exchange = proxy.held[0]
-        exchange.client.answer.begin(200, b"OK", b"", 32 * 2**20)
+        exchange.client.answer.begin(200, b"OK", [], 32 * 2**20)
         for _ in range(32):
             exchange.client.answer.put(b"", b"z" * 2**20)
         await until(lambda: exchange.events == ["paused"])

@@ -319,6 +319,6 @@ async def test_methods_other_than_post_are_asked_as_they_are() -> None:
 
     async with SocketEngine(bodiless) as engine, pooled() as used:
         for _ in range(3):
-            sink = await tried(used, engine.address, Outgoing("HEAD", "/v1/models", b"", b""))
+            sink = await tried(used, engine.address, Outgoing("HEAD", "/v1/models", [], b""))
             assert (sink.outcome, sink.payload) == ("ended", b"")
         assert engine.connections == 1

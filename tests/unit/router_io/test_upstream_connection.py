@@ -55,7 +55,9 @@ def is_whole(name: str, under_test: Asked) -> None:
 
 
 def test_a_request_is_one_write_in_the_order_of_its_parts() -> None:
-    under_test = Asked(Outgoing("POST", "/v1/rerank?sig=%28x%29&e=%zz|[]", b"x-A: 1\r\nB: \xc3\xbc\r\n", b'{"a":1}'))
+    under_test = Asked(
+        Outgoing("POST", "/v1/rerank?sig=%28x%29&e=%zz|[]", [b"x-A: 1\r\n", b"B: \xc3\xbc\r\n"], b'{"a":1}')
+    )
     assert under_test.transport.written == [
         b"POST /v1/rerank?sig=%28x%29&e=%zz|[] HTTP/1.1\r\nHost: engine:8000\r\n"
         b'x-A: 1\r\nB: \xc3\xbc\r\nContent-Length: 7\r\n\r\n{"a":1}'

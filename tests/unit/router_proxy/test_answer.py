@@ -15,7 +15,7 @@ def made(*, old: bool = False, keep_alive: bool = True, bodiless: bool = False) 
 
 def test_head_and_first_body_are_one_write() -> None:
     transport, answer = made()
-    answer.begin(200, b"Fine", LINES, 4)
+    answer.begin(200, b"Fine", [LINES], 4)
     answer.put(b"ab", b"ab")
     answer.put(b"cd", b"cd")
     answer.end()
@@ -26,7 +26,7 @@ def test_head_and_first_body_are_one_write() -> None:
 def test_an_engines_chunks_pass_unchanged() -> None:
     """router.md, Streams: chunk boundaries pass."""
     transport, answer = made()
-    answer.begin(200, b"OK", LINES, None, chunked=True)
+    answer.begin(200, b"OK", [LINES], None, chunked=True)
     answer.put(b"0A\r\n0123", b"0123")
     answer.put(b"456789\r\n", b"456789")
     answer.end()
@@ -35,7 +35,7 @@ def test_an_engines_chunks_pass_unchanged() -> None:
 
 def test_an_unframed_answer_is_chunked_for_http_1_1() -> None:
     transport, answer = made()
-    answer.begin(200, b"OK", LINES, None)
+    answer.begin(200, b"OK", [LINES], None)
     answer.put(b"abc", b"abc")
     answer.put(b"", b"")
     answer.end()
@@ -46,7 +46,7 @@ def test_an_unframed_answer_is_chunked_for_http_1_1() -> None:
 def test_http_1_0_has_no_chunks(keep_alive: bool) -> None:
     """PRO-02 (https://github.com/aio-libs/aiohttp/issues/476): an unframed body ends with the connection."""
     transport, answer = made(old=True, keep_alive=keep_alive)
-    answer.begin(200, b"OK", LINES, None, chunked=True)
+    answer.begin(200, b"OK", [LINES], None, chunked=True)
     answer.put(b"3\r\nabc\r\n", b"abc")
     answer.end()
     assert b"".join(transport.written) == b"HTTP/1.1 200 OK\r\nX-One: 1\r\nConnection: close\r\n\r\nabc"
@@ -63,7 +63,7 @@ def test_http_1_0_with_a_length_may_be_kept() -> None:
 @pytest.mark.parametrize(("status", "length", "told"), [(204, 5, False), (304, 5, True), (200, 5, True)])
 def test_answers_without_a_body_say_what_it_would_be(status: int, length: int, told: bool) -> None:
     transport, answer = made(bodiless=status == 200)
-    answer.begin(status, b"X", b"", length)
+    answer.begin(status, b"X", [], length)
     answer.put(b"abcde", b"abcde")
     answer.end()
     sent = b"".join(transport.written)
@@ -76,7 +76,7 @@ def test_answers_without_a_body_say_what_it_would_be(status: int, length: int, t
 def test_an_event_is_told_as_a_chunk_and_no_end_follows(chunked: bool) -> None:
     """STR-01 (https://github.com/true-async/server/issues/171)."""
     transport, answer = made()
-    answer.begin(200, b"OK", b"", None, chunked=chunked)
+    answer.begin(200, b"OK", [], None, chunked=chunked)
     answer.put(b"3\r\nabc\r\n", b"abc")
     transport_closed_later(answer)
     assert b"".join(transport.written).endswith(b"3\r\nabc\r\n5\r\nevent\r\n")
@@ -102,7 +102,7 @@ def test_anything_else_that_fails_is_cut(
 ) -> None:
     """STR-01: where nothing can be said the connection is cut, never ended."""
     transport, answer = made()
-    answer.begin(200, b"OK", b"", length, chunked=chunked)
+    answer.begin(200, b"OK", [], length, chunked=chunked)
     answer.put(b"3\r\nabc\r\n", b"abc")
     answer.fail(event, at_boundary=at_boundary)
     assert transport.aborted
@@ -112,7 +112,7 @@ def test_anything_else_that_fails_is_cut(
 
 def test_a_body_short_of_its_length_is_cut() -> None:
     transport, answer = made()
-    answer.begin(200, b"OK", b"", 5)
+    answer.begin(200, b"OK", [], 5)
     answer.put(b"abc", b"abc")
     answer.end()
     assert transport.aborted
@@ -121,7 +121,7 @@ def test_a_body_short_of_its_length_is_cut() -> None:
 
 def test_more_than_the_length_is_dropped() -> None:
     transport, answer = made()
-    answer.begin(200, b"OK", b"", 3)
+    answer.begin(200, b"OK", [], 3)
     answer.put(b"abcdef", b"abcdef")
     answer.put(b"ghi", b"ghi")
     answer.end()
@@ -130,12 +130,12 @@ def test_more_than_the_length_is_dropped() -> None:
 
 def test_a_closing_connection_is_told_at_once() -> None:
     transport, answer = made()
-    answer.begin(200, b"OK", b"", 3)
+    answer.begin(200, b"OK", [], 3)
     transport.closed = True
     with pytest.raises(ConnectionResetError):
         answer.put(b"abc", b"abc")
     with pytest.raises(AssertionError, match="one status line"):
-        answer.begin(502, b"Bad", b"", 0)
+        answer.begin(502, b"Bad", [], 0)
 
 
 def test_a_reason_can_not_split_the_head() -> None:
