@@ -15,6 +15,7 @@ from typing import Final, cast
 
 import msgspec
 from msgspec import Raw
+from mypy_extensions import mypyc_attr
 
 from headrace_router.core.json_shapes import MISSING, BadBody, BodyFacts, Said
 from headrace_router.core.json_text import MAX_PARTS, Shape, value_spans
@@ -25,8 +26,10 @@ MAX_DEPTH: Final = 128
 MAX_DIGITS: Final = 1_024
 MAX_MODEL_NAME: Final = 256
 
+_NO_NEEDS: Final[frozenset[str]] = frozenset()
+# A compiled module finds its own constants faster than imported ones.
+_MISSING: Final = MISSING
 _PREFIX: Final = "field_"
-_ALL_DIGITS: Final = b"0123456789"
 _DIGITS: Final = re.compile(rb"[0-9]{3}")
 _MODEL_VALUE: Final = re.compile(rb'"model"\s*:\s*("[^"\\]*+(?:\\.[^"\\]*+)*+")', re.DOTALL)
 _STRIDE: Final = MAX_DIGITS // 4
@@ -35,6 +38,10 @@ _SPARSE: Final = MAX_DIGITS - 1
 # In longer texts a digit is likely among those.
 _MOST_SPARSE: Final = 2**16
 _BACKSLASH: Final = 0x5C
+_ZERO: Final = 0x30
+_NINE: Final = 0x39
+_LIST: Final = 0x5B
+_SPACE: Final = 0x20
 _PARTS: Final = msgspec.json.Decoder(list[Raw])
 # Values from this length on are left out of the outline; a name and its value are at most this far apart.
 _LONG: Final = 256
@@ -78,7 +85,18 @@ def field(facts: BodyFacts, name: str) -> str | bool | Raw | None:
     return found
 
 
-def read_body(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts | BadBody:
+@mypyc_attr(free_list_len=1)
+class Body:
+    """What was read of a body that is accepted. ``flat``: for certain none of its turns holds a list."""
+
+    __slots__ = ("facts", "flat")
+
+    def __init__(self, facts: BodyFacts) -> None:
+        self.facts = facts
+        self.flat = False
+
+
+def read_body(data: bytes, fields: frozenset[str] = frozenset()) -> Body | BadBody:
     """The wanted fields of a JSON body, or why it is refused. ``fields``: those a policy's rules name."""
     if not data.isascii() and not _is_utf8(data):
         return BadBody("the body is not UTF-8; right would be JSON in UTF-8")
@@ -92,21 +110,23 @@ def read_body(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts | 
         return _too_deep()
     if not 0 < len(facts.model) <= MAX_MODEL_NAME:
         return BadBody(f"model has {len(facts.model)} characters; right would be 1 to {MAX_MODEL_NAME}", "model")
-    return facts if _plain(data, facts) else _suspicious(data, facts) or facts
+    body = Body(facts)
+    return body if _plain(data, body) else _suspicious(data, facts) or body
 
 
-def needs(facts: BodyFacts) -> frozenset[str]:
+def needs(body: Body) -> frozenset[str]:
     """Capabilities that the request shows: tools, vision, audio.
 
     A quoted word is a JSON string of its own (quotes inside text are escaped), so looking for its bytes is exact
     enough: at worst a text item consists of nothing but that word.
     """
-    turns = bytes(facts.messages) or bytes(facts.input)
+    facts = body.facts
+    turns = b"" if body.flat else bytes(facts.messages) or bytes(facts.input)
     # Parts that aren't text are objects in a list within a turn.
-    list_at = turns.find(b"[", 1)
+    list_at = turns.find(b"[", 1) if turns else -1
     mixed = list_at > 0 and _PARTS_BEGIN.search(turns, list_at) is not None
-    if not mixed and facts.tools is MISSING and facts.functions is MISSING:
-        return _KNOWN_NEEDS[_NO_NEEDS]
+    if not mixed and facts.tools is _MISSING and facts.functions is _MISSING:
+        return _NO_NEEDS
     shown: set[str] = set()
     if bytes(facts.tools) not in _NOTHING or bytes(facts.functions) not in _NOTHING:
         shown.add("tools")
@@ -117,7 +137,6 @@ def needs(facts: BodyFacts) -> frozenset[str]:
     return _KNOWN_NEEDS[frozenset(shown)]
 
 
-_NO_NEEDS: Final[frozenset[str]] = frozenset()
 _PARTS_BEGIN: Final = re.compile(rb"\[\s*\{")
 _INPUT_PARTS: Final = ((b'"input_image"', "vision"), (b'"input_audio"', "audio"))
 _NOTHING: Final = (b"", b"null", b"[]", b"{}")
@@ -145,42 +164,54 @@ def replace_model(data: bytes, served_name: str) -> bytes:
     return b"".join((data[:start], json.dumps(served_name).encode(), data[end:]))
 
 
-def _plain(data: bytes, facts: BodyFacts) -> bool:
-    """Whether cheap signs alone prove that none of the checks below would find anything; most bodies are such."""
-    if facts.messages is not MISSING:
-        name, value = b'"messages"', bytes(facts.messages)
-    elif facts.input is not MISSING:
-        name, value = b'"input"', bytes(facts.input)
+def _plain(data: bytes, body: Body) -> bool:
+    """Whether cheap signs alone prove that none of the checks below would find anything; most bodies are such.
+
+    Nothing is copied but what stands beside the longest value. Sets ``flat`` where that costs nothing.
+    """
+    facts = body.facts
+    if (value := facts.messages) is not _MISSING:
+        name = b'"messages"'
+    elif (value := facts.input) is not _MISSING:
+        name = b'"input"'
     else:
-        name, value = b'"prompt"', bytes(facts.prompt)
+        name, value = b'"prompt"', facts.prompt
     length = len(value)
-    if length < _LONG:
-        rest, length = data, 0
-    else:
-        behind = data.find(name) + len(name)
-        start = data.find(value[:1], behind, behind + _NEAR)
-        if start < 0 or not data.startswith(value, start):
+    start = end = 0
+    rest = data
+    if length >= _LONG:
+        # Behind a colon, and a space with some writers.
+        start = data.find(name) + len(name) + 1
+        if start + length >= len(data):
             return False
-        rest = data[:start] + data[start + length :]
+        if data[start] == _SPACE:
+            start += 1
+        if not data.startswith(value, start):
+            return False
+        end = start + length
+        rest = data[:start] + data[end:]
     # What is short and holds a model has no room for a long number.
     if len(rest) > _SHORT or _BACKSLASH in rest or rest.count(b'"model"') != 1:
         return False
-    if length > _SPARSE and _may_hold_long_number(value):
+    if end - start > _SPARSE and _may_hold_long_number(data, start, end):
         return False
-    # Each level that is opened is closed: nesting is at most half of what there is.
-    inside = _brackets(value) if length else 0
-    return inside + len(rest) // 2 <= MAX_DEPTH or inside + _brackets(rest) <= MAX_DEPTH
+    # Each level that is opened is closed: nesting is at most the number of opening brackets.
+    if end and data[start] == _LIST and _LIST not in rest and data.find(b"[", start + 1) < 0:
+        body.flat = True
+        return len(data) - len(data.replace(b"{", b"")) < MAX_DEPTH
+    return _brackets(data) <= MAX_DEPTH
 
 
-def _may_hold_long_number(text: bytes) -> bool:
+def _may_hold_long_number(text: bytes, start: int, end: int) -> bool:
     """Whether three digits stand side by side in a sample, of which a run of MAX_DIGITS covers that many."""
-    if len(text) > _MOST_SPARSE or _a_digit(text[_SPARSE - 1 :: _SPARSE]):
-        return _DIGITS.search(text[::_STRIDE]) is not None
+    if end - start > _MOST_SPARSE or _a_digit(text, start, end):
+        return _DIGITS.search(text[start:end:_STRIDE]) is not None
     return False
 
 
-def _a_digit(sample: bytes) -> bool:
-    return len(sample.translate(None, _ALL_DIGITS)) < len(sample)
+def _a_digit(text: bytes, start: int, end: int) -> bool:
+    """Whether one of the sparse sample's bytes is a digit."""
+    return any(_ZERO <= text[at] <= _NINE for at in range(start + _SPARSE - 1, end, _SPARSE))
 
 
 class _Outline:
@@ -257,7 +288,7 @@ def _wrong_field(error: str) -> BadBody:
 def _suspicious(data: bytes, facts: BodyFacts) -> BadBody | None:
     """The checks that the decoder doesn't make; each looks closely only where a cheap sign says so."""
     outline = _Outline(data, facts)
-    long = _may_hold_long_number(data)
+    long = _may_hold_long_number(data, 0, len(data))
     if (long or _may_be_deep(outline)) and (fault := _misshapen(Shape(data, MAX_DIGITS))):
         return fault
     spans = outline.models()

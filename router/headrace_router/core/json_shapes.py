@@ -14,7 +14,7 @@ from msgspec import Raw
 MISSING: Final = Raw(b"")
 
 
-class BodyFacts(msgspec.Struct, kw_only=True):
+class BodyFacts(msgspec.Struct, kw_only=True, gc=False):
     """The wanted fields; a Raw is the field's own JSON, empty when missing.
 
     ``field`` reads one by its name, also those that a policy's affinity rules name beside these.
@@ -31,7 +31,6 @@ class BodyFacts(msgspec.Struct, kw_only=True):
     functions: Raw = MISSING
     user: Raw = MISSING
     prompt_cache_key: Raw = MISSING
-    max_tokens: Raw = MISSING
     store: Raw = MISSING
     previous_response_id: Raw = MISSING
 

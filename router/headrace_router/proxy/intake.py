@@ -14,9 +14,9 @@ from mypy_extensions import mypyc_attr
 from headrace_api.names import HEADER_CLIENT_RETRY
 from headrace_api.table import TablePriority
 from headrace_router.core.affinity import key_of
-from headrace_router.core.body import needs, read_body
+from headrace_router.core.body import Body, needs, read_body
 from headrace_router.core.facts import NO_NEEDS, RequestFacts
-from headrace_router.core.json_shapes import BadBody, BodyFacts
+from headrace_router.core.json_shapes import BodyFacts
 from headrace_router.core.view import ModelView, PolicyView
 from headrace_router.http1.header_rules import garbled, in_a_loop
 from headrace_router.http1.lines import ENCODED, FORWARDED_FOR, GARBLED, Line
@@ -103,17 +103,17 @@ def take_in(head: RequestHead, route: Route, known: Known, body: bytes) -> Asked
     kind = route.kind
     if kind is _POLICY and (only := known.only_model(route.path)) and (not body or not _is_json(head)):
         return _asked_of(only, None, head, route, known, body)
-    facts = read_body(body, known.fields)
-    if type(facts) is BadBody:
-        return Refusal(400, facts.code or "bad_request", facts.message, final=True)
-    assert isinstance(facts, BodyFacts)
+    read = read_body(body, known.fields)
+    if not isinstance(read, Body):
+        return Refusal(400, read.code or "bad_request", read.message, final=True)
+    facts = read.facts
     if kind is _RESPONSES and (refusal := _stored(facts)):
         return refusal
-    return _asked_of(facts.model, facts, head, route, known, body)
+    return _asked_of(facts.model, read, head, route, known, body)
 
 
 def _asked_of(
-    model: str, read: BodyFacts | None, head: RequestHead, route: Route, known: Known, body: bytes
+    model: str, read: Body | None, head: RequestHead, route: Route, known: Known, body: bytes
 ) -> Asked | Refusal:
     """``read``: None where a policy path has no JSON, so that nothing but its one model can be meant."""
     found = known.view.models.get(model)
@@ -129,11 +129,12 @@ def _asked_of(
     headers = _values(head.wanted(names.wanted))
     named = headers.get(names.priority)
     priority = policy.priority(None if named is None else named.decode("utf-8", "surrogateescape"))
-    key = key_of(policy.affinity, headers, read)
     if read is None:
+        key = key_of(policy.affinity, headers, None)
         facts = RequestFacts(model, key, size, False, NO_NEEDS, priority.name)
     else:
-        facts = RequestFacts(model, key, size, read.stream is True, needs(read), priority.name)
+        key = key_of(policy.affinity, headers, read.facts)
+        facts = RequestFacts(model, key, size, read.facts.stream is True, needs(read), priority.name)
     retried = headers.get(_CLIENT_RETRY, b"0")
     again = retried != b"0" and bool(whole(retried.decode("utf-8", "surrogateescape"), _MOST_RETRIES))
     return Asked(route, found, policy, facts, priority, body, again, names.keep, read is not None)

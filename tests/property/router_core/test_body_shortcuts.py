@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_router.core import body
-from headrace_router.core.body import needs, read_body
-from headrace_router.core.json_shapes import BadBody, BodyFacts
+from headrace_router.core.body import Body, needs, read_body
+from headrace_router.core.json_shapes import BadBody
 from support.examples import examples
 
 KEYS = st.sampled_from(["model", "messages", "input", "prompt", "tools", "x", 'a"model"', "content"])
@@ -36,7 +36,8 @@ def texts(draw: st.DrawFn) -> bytes:
         key = draw(st.one_of(KEYS.map(json.dumps), st.just('"mod\\u0065l"')))
         raw = draw(st.sampled_from(["", "deep", "digits"]))
         value = nested(draw(st.sampled_from([120, 127, 128, 140]))) if raw == "deep" else "1" * 1100 if raw else ""
-        pairs.append(f"{key}:{value or json.dumps(draw(VALUES))}")
+        colon = draw(st.sampled_from([":", ": ", ":  ", " : ", ":\n"]))
+        pairs.append(f"{key}{colon}{value or json.dumps(draw(VALUES))}")
     return ("{" + ",".join(draw(st.permutations(pairs))) + "}").encode()
 
 
@@ -50,8 +51,11 @@ def test_the_proof_agrees_with_the_checks(data: bytes) -> None:
         assert isinstance(read, BadBody)
         return
     refused = body._suspicious(data, facts)
-    if body._plain(data, facts):
+    found = Body(facts)
+    if body._plain(data, found):
         assert refused is None
+    if found.flat:
+        assert b"[" not in (bytes(facts.messages) or bytes(facts.input))[1:]
     if facts.model == "m":
         assert isinstance(read, BadBody) is (refused is not None)
 
@@ -71,8 +75,8 @@ TURNS = st.lists(
 def test_needs_are_what_the_parts_are(turns: list[dict[str, Any]], tools: bool, separators: tuple[str, str]) -> None:
     asked: dict[str, Any] = {"model": "m", "messages": turns} | ({"tools": [{"type": "function"}]} if tools else {})
     read = read_body(json.dumps(asked, separators=separators).encode())
-    assert isinstance(read, BodyFacts)
+    assert isinstance(read, Body)
     kinds = {part["type"] for turn in turns if isinstance(turn["content"], list) for part in turn["content"]}
     shown = {"vision"} if kinds & {"image_url", "image", "input_image"} else set()
     shown |= {"audio"} if "input_audio" in kinds else set()
-    assert needs(read) == shown | ({"tools"} if tools else set())
+    assert needs(read) == needs(Body(read.facts)) == shown | ({"tools"} if tools else set())

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace_api.table import WEIGHT_TOTAL, RoutingTable
-from headrace_router.core.body import read_body, replace_model
-from headrace_router.core.json_shapes import BadBody, BodyFacts
+from headrace_router.core.body import Body, read_body, replace_model
+from headrace_router.core.json_shapes import BadBody
 from headrace_router.core.slots import SLOTS, SlotOrders
 from headrace_router.core.table_check import Rejected, parse_table
 from headrace_router.core.weighted import Turns, succeed
@@ -184,8 +184,8 @@ def test_no_table_makes_the_check_raise(data: st.DataObject) -> None:
 def test_no_body_makes_the_reader_raise(data: bytes) -> None:
     """SEC-05. https://github.com/MemPalace/mempalace/issues/2556"""
     found = read_body(data)
-    if isinstance(found, BodyFacts):
-        assert json.loads(data)["model"] == found.model
+    if isinstance(found, Body):
+        assert json.loads(data)["model"] == found.facts.model
     else:
         assert isinstance(found, BadBody)
 
@@ -212,8 +212,8 @@ def test_rewriting_the_model_agrees_with_another_parser(
     body |= {name: value for name, value in after.items() if name not in wanted}
     data = json.dumps(body, ensure_ascii=compact, indent=None if compact else 2).encode()
     found = read_body(data)
-    assert isinstance(found, BodyFacts), found
-    assert found.model == "old"
+    assert isinstance(found, Body), found
+    assert found.facts.model == "old"
     changed = replace_model(data, "served/new")
     assert json.loads(changed) == json.loads(data) | {"model": "served/new"}
     assert len(changed) - len(data) == len("served/new") - len("old")

@@ -9,7 +9,7 @@ import pytest
 
 from headrace_api.table import TableAffinity, TableAffinityKey
 from headrace_router.core.affinity import AffinityRules, affinity_key, key_of, lower_names
-from headrace_router.core.body import read_body
+from headrace_router.core.body import Body, read_body
 from headrace_router.core.json_shapes import BodyFacts
 
 SYSTEM = {"role": "system", "content": "You are a helpful assistant. " * 200}
@@ -26,8 +26,8 @@ def rules(*kinds: str) -> AffinityRules:
 
 def body(fields: frozenset[str] = frozenset(), **values: Any) -> BodyFacts:
     found = read_body(json.dumps({"model": "m", **values}).encode(), fields)
-    assert isinstance(found, BodyFacts), found
-    return found
+    assert isinstance(found, Body), found
+    return found.facts
 
 
 def user(text: str) -> dict[str, str]:

@@ -7,17 +7,21 @@ from typing import Any
 
 import pytest
 
-from headrace_router.core.body import MAX_DEPTH, MAX_DIGITS, field, needs, read_body, replace_model
+from headrace_router.core.body import MAX_DEPTH, MAX_DIGITS, Body, field, needs, read_body, replace_model
 from headrace_router.core.json_shapes import BadBody, BodyFacts
 from headrace_router.core.json_text import MAX_PARTS
 
 LONG_TALK = [{"role": "user", "content": 'say "model" and \\u006dodel ' * 40}] * 3
 
 
-def good(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts:
+def read(data: bytes, fields: frozenset[str] = frozenset()) -> Body:
     found = read_body(data, fields)
-    assert isinstance(found, BodyFacts), found
+    assert isinstance(found, Body), found
     return found
+
+
+def good(data: bytes, fields: frozenset[str] = frozenset()) -> BodyFacts:
+    return read(data, fields).facts
 
 
 def bad(data: bytes) -> BadBody:
@@ -119,6 +123,7 @@ def test_a_model_name_is_data() -> None:
         dumped(messages=[{"role": "user", "content": "[{" * 5000}]),
         dumped(messages=LONG_TALK, x={"model": 1}),
         dumped(metadata={"messages": [1]}, messages=LONG_TALK),
+        dumped(messages=LONG_TALK, x="messages").replace(b'"messages"', b'"mess\\u0061ges"', 1),
         b'\n {\t"x" : {"model": 1} , "model"\n:\t"m" , "y":-1.5e3,"z":[null ,true]}\n',
         b'{"mod\\u0065l":"m"}',
         '{"model":"m","x":"grün 模型"}'.encode(),
@@ -146,7 +151,7 @@ def test_harmless_bodies_that_look_odd(data: bytes) -> None:
     ],
 )
 def test_needs(values: dict[str, Any], shown: set[str]) -> None:
-    assert needs(good(dumped(**values))) == shown
+    assert needs(read(dumped(**values))) == shown
 
 
 @pytest.mark.parametrize(
@@ -228,7 +233,7 @@ def nested(levels: int) -> Any:
     ],
 )
 def test_depth_inside_long_values(values: dict[str, Any], accepted: bool) -> None:
-    assert isinstance(read_body(dumped(**values)), BodyFacts) is accepted
+    assert isinstance(read_body(dumped(**values)), Body) is accepted
 
 
 def filled(front: bytes, part: bytes, end: bytes) -> bytes:
