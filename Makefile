@@ -40,7 +40,7 @@ lint: dev
 
 types: dev
 	$(BIN)/mypy
-	$(BIN)/mypy -p bench.router
+	$(BIN)/mypy -p bench.router -p compile.rehearsal
 	MYPYPATH=hack/cluster $(BIN)/mypy --strict --no-namespace-packages --no-explicit-package-bases hack/cluster/*.py
 	MYPYPATH=hack/cluster:hack/compile $(BIN)/mypy --strict --no-namespace-packages --no-explicit-package-bases hack/compile/*.py
 

@@ -2,13 +2,19 @@
 
     python build.py JOBS FILE…        # in a folder that holds the packages; extension modules appear beside the sources
 
+gcc compiles twice: what it makes first counts how often each branch is taken while the package rehearses its usual work
+(rehearsal/), and the second time it knows. Other compilers compile once.
+
 Run in a process of its own, because mypyc and setuptools keep state and change folders' contents. Names of files are
-relative, and nothing of the folder's own path gets into the result: the same sources give the same bytes anywhere.
+relative, and nothing of the folder's own path gets into the result.
 Must not know which modules those are.
 """
 
+# ruff: noqa: S603 (runs the compiler and this interpreter)
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -34,11 +40,18 @@ MENDED = """\
 # Functions of one library call each other directly, not by a table that other libraries could change. mypyc's own
 # -Werror is for its authors: a warning of a newer compiler is no reason to have no router.
 FLAGS = ["-fvisibility=hidden", "-Wno-error"]
-OPTIMIZATION = "3"
+COUNTING = ["-fprofile-generate"]
+# What wasn't rehearsed is compiled as without a rehearsal, not for size.
+COUNTED = ["-fprofile-use", "-fprofile-partial-training", "-Wno-missing-profile"]
+HACK = Path(__file__).resolve().parents[1]
 
 
 class Unmendable(Exception):
     """mypyc's library has changed; the message says where."""
+
+
+class Uncounted(Exception):
+    """The rehearsal counted nothing; the message says where."""
 
 
 def mend(folder: Path) -> None:
@@ -57,13 +70,33 @@ def mend(folder: Path) -> None:
     file.write_text(text.replace(SLICE, MENDED + SLICE), encoding="utf-8")
 
 
-class Parallel(build_ext):
-    """Compiles the files of one extension at a time, ``jobs`` of them beside each other."""
+class Rehearsed(build_ext):
+    """Compiles the files of one extension at a time, ``jobs`` of them beside each other; the library twice."""
 
     jobs = 1
 
     def build_extensions(self) -> None:
         """Compile and link all."""
+        self._beside_each_other()
+        compiler: Any = self.compiler
+        if not is_gcc(compiler.compiler_so[0]):
+            sys.stderr.write(f"headrace: {compiler.compiler_so[0]} is no gcc: compiled without a rehearsal\n")
+            super().build_extensions()
+            return
+        (library,) = (extension for extension in self.extensions if extension.name.endswith("__mypyc"))
+        usual = list(library.extra_compile_args)
+        library.extra_compile_args = [*usual, *COUNTING]
+        library.extra_link_args = COUNTING
+        super().build_extensions()
+        self.copy_extensions_to_source()
+        rehearse(Path(self.build_temp))
+        library.extra_compile_args = [*usual, *COUNTED]
+        library.extra_link_args = []
+        self.extensions = [library]
+        self.force = True
+        super().build_extensions()
+
+    def _beside_each_other(self) -> None:
         compiler: Any = self.compiler
         one = compiler.compile
 
@@ -73,15 +106,33 @@ class Parallel(build_ext):
             return [file for files in made for file in files]
 
         compiler.compile = compile_all
-        super().build_extensions()
+
+
+def is_gcc(command: str) -> bool:
+    """Whether a compiler is gcc, by whatever name."""
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
+    return "Free Software Foundation" in said
+
+
+def rehearse(objects: Path) -> None:
+    """Run what was compiled here at its usual work, so that the counts lie beside the ``objects``.
+
+    Raises:
+        subprocess.CalledProcessError: it doesn't work as it should.
+        Uncounted: nothing was counted.
+    """
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(HACK), *sys.path[1:]])}
+    subprocess.run([sys.executable, "-m", "compile.rehearsal"], env=env, check=True)
+    if not any(objects.rglob("*.gcda")):
+        raise Uncounted(f"{objects}: the rehearsal left no counts; does it run what was compiled here?")
 
 
 def build(files: list[str], jobs: int) -> None:
     """Compile ``files`` (paths below this folder) in place."""
-    Parallel.jobs = jobs
+    Rehearsed.jobs = jobs
     extensions: Any = mypycify(
         ["--strict", *files],
-        opt_level=OPTIMIZATION,
+        opt_level="3",
         debug_level="0",
         multi_file=True,
         target_dir=str(GENERATED),
@@ -94,7 +145,7 @@ def build(files: list[str], jobs: int) -> None:
         name="compiled",
         packages=[],
         ext_modules=extensions,
-        cmdclass={"build_ext": Parallel},
+        cmdclass={"build_ext": Rehearsed},
         script_args=["-q", "build_ext", "--inplace"],
     )
 

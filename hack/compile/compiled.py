@@ -35,9 +35,7 @@ def key() -> str:
     by += [os.environ.get("CFLAGS", ""), str(sysconfig.get_config_var("EXT_SUFFIX"))]
     # The versions of what is imported: its types are read too.
     locked = package.ROOT / "requirements" / "router.txt"
-    return cache.content_hash(
-        [package.LIST, package.STEP, package.HERE / "package.py", locked, package.SOURCE, package.BESIDE], *by
-    )
+    return cache.content_hash([package.HERE, locked, package.SOURCE, package.BESIDE], *by)
 
 
 def compiled(jobs: int) -> Path:

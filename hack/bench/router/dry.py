@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import statistics
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -27,9 +25,9 @@ from bench.router import ours
 from bench.router.load import Engines
 from bench.router.processes import BenchFailed
 from bench.router.profile import FEATURES, by_feature, module_of
+from compile.rehearsal.stage import Client, Stage, Unexpected
 from headrace_router.server.server import Router, Settings
 from headrace_router.tables.tables_from import TablesFrom
-from headrace_router.upstream import endpoint
 
 RUN, RUNS, COUNTED = 10, 400, 20  # requests a run, runs, requests whose bytecodes are counted
 EVENTS = 100  # of a stream, one a read
@@ -55,37 +53,6 @@ EVENT = (
 )
 
 
-class Transport(asyncio.BaseTransport):
-    """Takes what is written and does nothing with it."""
-
-    def __init__(self, asked: list[Transport], near: socket.socket) -> None:
-        self.protocol: Any = None
-        self.written: list[bytes] = []
-        self._asked = asked
-        self._near = near
-
-    def write(self, data: bytes) -> None:
-        self.written.append(data)
-        self._asked.append(self)
-
-    def is_closing(self) -> bool:
-        return False
-
-    def get_extra_info(self, name: str, default: object = None) -> object:
-        return {"peername": ("127.0.0.1", 50000), "socket": self._near}.get(name, default)
-
-    def get_write_buffer_size(self) -> int:
-        return 0
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def nothing(self, *_: object) -> None:
-        return
-
-    pause_reading = resume_reading = close = abort = set_write_buffer_limits = write_eof = nothing
-
-
 def requests(body: int, stream: bool, key: str) -> list[bytes]:
     """As load.c's."""
     made = []
@@ -101,63 +68,14 @@ def requests(body: int, stream: bool, key: str) -> list[bytes]:
     return made
 
 
-class Stage:
-    """A router with stand-ins at both ends; ``ask`` and ``answer`` are one request."""
-
-    def __init__(self, router: Router) -> None:
-        self.asked: list[Transport] = []
-        self.transports: list[Transport] = []
-        self.sockets = [*socket.socketpair(), *socket.socketpair()]
-        self.outbox = router.outbox
-        self.client: Any = router._listener()
-        self.at_client = Transport([], self.sockets[0])
-        self.client.connection_made(self.at_client)
-
-    async def connect(self, _to: Any, _names: Any, make: Callable[[socket.socket], Any], **_: Any) -> Any:
-        connection = make(self.sockets[2])
-        transport = Transport(self.asked, self.sockets[2])
-        transport.protocol = connection
-        self.transports.append(transport)
-        connection.connection_made(transport)
-        return connection
-
-    async def warm(self, sent: list[bytes], answers: list[bytes]) -> None:
-        """Make the connections to engines, and what is made once."""
-        for request in sent * 2:
-            self.client.data_received(request)
-            self.outbox.flush()
-            for _ in range(20):
-                if self.asked:
-                    break
-                await asyncio.sleep(0)
-            self.answer(answers)
-            await asyncio.sleep(0)
-
-    def answer(self, answers: list[bytes]) -> None:
-        """The engine that was asked answers."""
-        if len(self.asked) != 1:
-            raise BenchFailed(
-                f"{len(self.asked)} engines were asked; right would be 1: {b''.join(self.at_client.written)[:300]!r}"
-            )
-        protocol = self.asked.pop().protocol
-        for data in answers:
-            protocol.data_received(data)
-        self.outbox.flush()
-
-    def close(self) -> None:
-        """Close what stands for connections."""
-        self.client.connection_lost(None)
-        for one in self.transports:
-            one.protocol.connection_lost(None)
-        for near in self.sockets:
-            near.close()
-
-    def done(self) -> None:
-        """Look at what the client got, and forget it."""
-        got = b"".join(self.at_client.written)
-        self.at_client.written.clear()
-        if got.count(b"HTTP/1.1 200 OK") != RUN:
-            raise BenchFailed(f"dry: not {RUN} good answers: {got[:300]!r}")
+async def warm(stage: Stage, client: Client, sent: list[bytes], answers: list[bytes]) -> None:
+    """Make the connections to engines, and what is made once."""
+    for request in sent * 2:
+        stage.ask(client, [request])
+        await stage.connected()
+        stage.answer(client, answers)
+        await asyncio.sleep(0)
+    client.got()
 
 
 async def dry(body: int, stream: bool, key: str) -> list[str]:
@@ -168,17 +86,13 @@ async def dry(body: int, stream: bool, key: str) -> list[str]:
         router = Router(Settings(TablesFrom((place,)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0)))
         await router.tables.check()
         stage = Stage(router)
-        plain, vars(endpoint)["connect"] = vars(endpoint)["connect"], stage.connect
-        try:
+        with stage.open():
+            client = stage.client()
             sent, answers = requests(body, stream, key), _answers(stream)
-            await stage.warm(sent, answers)
-            stage.at_client.written.clear()
-            times = await _times(stage, sent, answers)
-            counts, calls = _bytecodes(stage, sent, answers)
-        finally:
-            vars(endpoint)["connect"] = plain
-            stage.close()
-            await router.upstream.close()
+            await warm(stage, client, sent, answers)
+            times = await _times(stage, client, sent, answers)
+            counts, calls = _bytecodes(stage, client, sent, answers)
+        await router.upstream.close()
     return _lines(f"{body} bytes, {'stream' if stream else 'unary'}, key: {key}", stream, times, counts, calls)
 
 
@@ -189,7 +103,7 @@ def _answers(stream: bool) -> list[bytes]:
     return [head, *[b"%x\r\n%b\r\n" % (len(EVENT), EVENT)] * EVENTS, b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n"]
 
 
-async def _times(stage: Stage, sent: list[bytes], answers: list[bytes]) -> list[tuple[float, float]]:
+async def _times(stage: Stage, client: Client, sent: list[bytes], answers: list[bytes]) -> list[tuple[float, float]]:
     """Seconds of asking and answering a request, by run."""
     found = []
     clock, at = time.perf_counter, 0
@@ -198,20 +112,26 @@ async def _times(stage: Stage, sent: list[bytes], answers: list[bytes]) -> list[
         asking = answering = 0.0
         for _ in range(RUN):
             start = clock()
-            stage.client.data_received(sent[at % len(sent)])
-            stage.outbox.flush()
+            stage.ask(client, [sent[at % len(sent)]])
             middle = clock()
-            stage.answer(answers)
+            stage.answer(client, answers)
             answering += clock() - middle
             asking += middle - start
             at += 1
-        stage.done()
+        done(client)
         found.append((asking / RUN, answering / RUN))
         await asyncio.sleep(0)
     return found
 
 
-def _bytecodes(stage: Stage, sent: list[bytes], answers: list[bytes]) -> tuple[Counter[CodeType], int]:
+def done(client: Client) -> None:
+    """Look at what the client got, and forget it."""
+    got = client.got()
+    if got.count(b"HTTP/1.1 200 OK") != RUN:
+        raise BenchFailed(f"dry: not {RUN} good answers: {got[:300]!r}")
+
+
+def _bytecodes(stage: Stage, client: Client, sent: list[bytes], answers: list[bytes]) -> tuple[Counter[CodeType], int]:
     """Bytecodes of COUNTED requests by function, and Python calls."""
     counts: Counter[CodeType] = Counter()
     calls = 0
@@ -229,7 +149,7 @@ def _bytecodes(stage: Stage, sent: list[bytes], answers: list[bytes]) -> tuple[C
 
     for request in sent[:COUNTED]:
         sys.settrace(enter)
-        stage.client.data_received(request)
+        client.connection.data_received(request)
         stage.outbox.flush()
         sys.settrace(None)
         asked = stage.asked.pop().protocol
@@ -272,7 +192,10 @@ CASES: dict[str, tuple[int, bool]] = {"unary2k": (2048, False), "unary16k": (163
 def run(rows: list[str], key: str) -> str:
     """The cases that were asked for, all by default."""
     lines = []
-    for name, (body, stream) in CASES.items():
-        if not rows or name in rows:
-            lines += uvloop.run(dry(body, stream, key))
+    try:
+        for name, (body, stream) in CASES.items():
+            if not rows or name in rows:
+                lines += uvloop.run(dry(body, stream, key))
+    except Unexpected as error:
+        raise BenchFailed(f"dry: {error}") from None
     return "\n".join(lines)

@@ -27,6 +27,7 @@ CONNECTIONS = 64
 ANSWER_BYTES = 1030  # of engine.c's unary answer; a test holds the two together
 STREAMS = 2000
 NEIGHBOURS = 2
+BESIDE = 2000  # requests a second
 WINDOW = 0.3  # seconds: a swapped table is in force long before they are over
 DIRECT = "direct"  # the peer that is no proxy: engines asked without one
 
@@ -159,6 +160,17 @@ def burst(target: Target) -> Figures:
     return {"p50_ms": done.latency_us["p50"] / 1000, "p99_ms": done.latency_us["p99"] / 1000}
 
 
+def burst_at_work(target: Target) -> Figures:
+    """The same beside other requests, so that code and data that requests need are in the caches when it comes."""
+    to = target.running.to if target.running else target.engines.addresses
+    seconds = target.warmup + target.seconds + 30
+    beside = target.bench.begin("unary", to, [], connections=16, rate=BESIDE, seconds=seconds, warmup=0)
+    try:
+        return burst(target)
+    finally:
+        target.bench.children.end(beside)
+
+
 def memory(target: Target) -> Figures:
     """PSS with 2,000 streams open, over PSS when it has served a little and is idle again."""
     assert target.running is not None
@@ -269,6 +281,12 @@ MEASUREMENTS = (
     Measurement("sse-paced", "SSE, paced", (*GENERAL, "sglang", "vllm"), paced),
     Measurement("sse-bulk", "SSE, sockets always full (not judged)", (*GENERAL, "sglang", "vllm"), bulk),
     Measurement("ttft", "time to first token, 40 at once", (DIRECT, *GENERAL, "sglang", "vllm"), burst),
+    Measurement(
+        "ttft-at-work",
+        f"time to first token, 40 at once beside {BESIDE:,} others a second (not judged)",
+        (DIRECT, *GENERAL, "sglang", "vllm"),
+        burst_at_work,
+    ),
     Measurement("memory", "2,000 open streams", (*GENERAL, "sglang", "vllm"), memory, fresh=True, rounds=3),
     Measurement("affinity", "affinity by body field", ("ours", "ours-field"), affinity),
     Measurement("swap", "table swap, 1,000 engines", ("ours-1000",), swaps, engines=1000),

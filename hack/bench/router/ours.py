@@ -5,7 +5,6 @@ Compiled, as in images, where nothing else is said; the source is measured besid
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from typing import Literal
 
 import msgspec
 
+from bench.router.interpreter import interpreter, path, said
 from bench.router.load import Engines
 from bench.router.processes import LOOPBACK, BenchFailed, free_port
 from headrace_api.table import (
@@ -91,7 +91,7 @@ def command(
         admin_place(folder, port).write_text(admin)
         listen = ["--listen", f"{LOOPBACK}:{port}", "--admin", admin]
         ending = ["--drain-delay", "0", "--grace", "0"]
-        return [sys.executable, *way, "router", "--table", str(place), *listen, *ending, *more]
+        return [interpreter(), *way, "router", "--table", str(place), *listen, *ending, *more]
 
     return made
 
@@ -133,7 +133,7 @@ def environment(form: Form, checkout: Path = ROOT) -> Mapping[str, str]:
         if made.returncode:
             raise BenchFailed("the router could not be compiled, see above")
         folders.insert(0, made.stdout.strip())
-    return {"PYTHONPATH": os.pathsep.join(folders)}
+    return {"PYTHONPATH": path(*folders)}
 
 
 def form_that_runs(folder: Path, port: int) -> str | None:
@@ -144,5 +144,5 @@ def form_that_runs(folder: Path, port: int) -> str | None:
 
 
 def version() -> str:
-    """Version of the package that runs here."""
-    return str(__version__)
+    """Version of the package that runs here, and of what runs it."""
+    return f"{__version__} on {said()}"

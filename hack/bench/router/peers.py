@@ -16,6 +16,7 @@ from pathlib import Path
 
 from bench.router import ours
 from bench.router.install import HERE, venv_of
+from bench.router.interpreter import interpreter, path, said
 from bench.router.load import Bench, Engines
 from bench.router.processes import LOOPBACK, BenchFailed, Child, free_port, wait_for_port
 
@@ -189,11 +190,12 @@ def known_peers(other_checkout: Path | None = None) -> dict[str, Peer]:
         Peer(
             "floor",
             lambda _, port, engines: [
-                *(sys.executable, "-m", "bench.router.floor"),
+                *(interpreter(), "-m", "bench.router.floor"),
                 *(str(port), ",".join(engines.addresses)),
             ],
-            lambda: "of Python",
+            said,
             id_header=None,
+            env={"PYTHONPATH": path(str(ours.ROOT / "hack"))},
         ),
         Peer(
             "envoy",
