@@ -280,10 +280,10 @@ MEASUREMENTS = (
     Measurement("sse-windowed", "SSE, as fast as the load can (not judged)", (*GENERAL, "sglang", "vllm"), windowed),
     Measurement("sse-paced", "SSE, paced", (*GENERAL, "sglang", "vllm"), paced),
     Measurement("sse-bulk", "SSE, sockets always full (not judged)", (*GENERAL, "sglang", "vllm"), bulk),
-    Measurement("ttft", "time to first token, 40 at once", (DIRECT, *GENERAL, "sglang", "vllm"), burst),
+    Measurement("ttft", "time to first token, 40 at once, idle before", (DIRECT, *GENERAL, "sglang", "vllm"), burst),
     Measurement(
         "ttft-at-work",
-        f"time to first token, 40 at once beside {BESIDE:,} others a second (not judged)",
+        f"time to first token, 40 at once beside {BESIDE:,} others a second",
         (DIRECT, *GENERAL, "sglang", "vllm"),
         burst_at_work,
     ),

@@ -70,7 +70,7 @@ def test_a_peer_that_failed_leaves_the_row_open_and_says_why() -> None:
 
 def test_every_line_of_the_contract_has_its_measurement_and_peers() -> None:
     by_id = {one.id: one for one in MEASUREMENTS}
-    assert len({line.id for line in LINES}) == 11
+    assert len({line.id for line in LINES}) == 13
     for line in LINES:
         assert {line.ours, *([] if line.kind == "plain" else line.against)} <= set(by_id[line.of[0]].peers), line.id
 

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from support.checkout import ROOT
-
-
-def compile_module(name: str) -> ModuleType:
-    """A module of hack/compile, which is no package."""
-    spec = importlib.util.spec_from_file_location(f"hack_compile_{name}", ROOT / "hack" / "compile" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
+from support.compile_modules import compile_module
 
 FILES = [ROOT / "router" / name for name in compile_module("package").modules()]
 
