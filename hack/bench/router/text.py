@@ -31,8 +31,10 @@ HEADINGS = {
 
 
 def number(value: float) -> str:
-    """Three figures that count."""
+    """Three figures that count; of a small value one or two, so that none is shown as nothing."""
     size = abs(value)
+    if 0 < size < 0.02:
+        return f"{value:.4f}"
     return f"{value:,.0f}" if size >= 100 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 

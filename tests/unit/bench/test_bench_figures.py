@@ -7,6 +7,7 @@ import math
 import pytest
 
 from bench.router.figures import Spread, best_of, ratios, rotated, spread, verdict
+from bench.router.text import number
 
 
 def test_spread_leaves_out_what_is_no_number() -> None:
@@ -47,3 +48,20 @@ def test_each_peer_has_each_place_in_turn() -> None:
     assert [order[0] for order in orders] == ["a", "b", "c", "a"]
     assert all(sorted(order) == ["a", "b", "c"] for order in orders)
     assert rotated([], 3) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12345.6, "12,346"),
+        (45.61, "45.6"),
+        (2.345, "2.35"),
+        (0.05, "0.05"),
+        (0.0043, "0.0043"),
+        (-0.0043, "-0.0043"),
+        (0, "0.00"),
+    ],
+)
+def test_no_figure_is_shown_as_nothing(value: float, text: str) -> None:
+    """LiteLLM's half a percent of Envoy was 0.00."""
+    assert number(value) == text
