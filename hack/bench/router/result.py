@@ -92,6 +92,27 @@ class Line(Struct, frozen=True, kw_only=True):
 
 
 _RATIO = "x Envoy"
+
+
+def _added(measurement: str, when: str) -> list[Line]:
+    """What a burst's requests wait more than without a proxy."""
+    return [
+        Line(
+            id=f"{measurement}-{figure}",
+            title=f"added TTFT, {figure}, 40 at once, {when}",
+            of=(measurement, f"{figure}_ms"),
+            unit="ms",
+            better="lower",
+            must=must,
+            aim=aim,
+            kind="over",
+            against=("direct",),
+            below_envoy=True,
+        )
+        for figure, must, aim in (("p50", 0.5, 0.3), ("p99", 3.0, 2.0))
+    ]
+
+
 LINES = (
     Line(
         id="unary2k",
@@ -139,54 +160,8 @@ LINES = (
         must=1.1,
         aim=1.0,
     ),
-    Line(
-        id="ttft-p50",
-        title="added TTFT, p50, 40 at once, idle before",
-        of=("ttft", "p50_ms"),
-        unit="ms",
-        better="lower",
-        must=0.5,
-        aim=0.3,
-        kind="over",
-        against=("direct",),
-        below_envoy=True,
-    ),
-    Line(
-        id="ttft-p99",
-        title="added TTFT, p99, 40 at once, idle before",
-        of=("ttft", "p99_ms"),
-        unit="ms",
-        better="lower",
-        must=3.0,
-        aim=2.0,
-        kind="over",
-        against=("direct",),
-        below_envoy=True,
-    ),
-    Line(
-        id="ttft-at-work-p50",
-        title="added TTFT, p50, 40 at once, at work",
-        of=("ttft-at-work", "p50_ms"),
-        unit="ms",
-        better="lower",
-        must=0.5,
-        aim=0.3,
-        kind="over",
-        against=("direct",),
-        below_envoy=True,
-    ),
-    Line(
-        id="ttft-at-work-p99",
-        title="added TTFT, p99, 40 at once, at work",
-        of=("ttft-at-work", "p99_ms"),
-        unit="ms",
-        better="lower",
-        must=3.0,
-        aim=2.0,
-        kind="over",
-        against=("direct",),
-        below_envoy=True,
-    ),
+    *_added("ttft", "idle before"),
+    *_added("ttft-at-work", "at work"),
     Line(
         id="memory",
         title="memory over idle, 2,000 open streams",
