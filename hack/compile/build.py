@@ -2,8 +2,8 @@
 
     python build.py JOBS FILE…        # in a folder that holds the packages; extension modules appear beside the sources
 
-gcc compiles twice: what it makes first counts how often each branch is taken while the package rehearses its usual work
-(rehearsal/), and the second time it knows. Other compilers compile once.
+gcc (10 or later) compiles twice: what it makes first counts how often each branch is taken while the package rehearses
+its usual work (rehearsal/), and the second time it knows. Other compilers compile once, and say so.
 
 Run in a process of its own, because mypyc and setuptools keep state and change folders' contents. Names of files are
 relative, and nothing of the folder's own path gets into the result.
@@ -41,8 +41,14 @@ MENDED = """\
 # -Werror is for its authors: a warning of a newer compiler is no reason to have no router.
 FLAGS = ["-fvisibility=hidden", "-Wno-error"]
 COUNTING = ["-fprofile-generate"]
-# What wasn't rehearsed is compiled as without a rehearsal, not for size.
-COUNTED = ["-fprofile-use", "-fprofile-partial-training", "-Wno-missing-profile"]
+# What wasn't rehearsed is compiled as without a rehearsal, not for size. Every file of the library leaves counts: none,
+# or those of other code, are a fault.
+COUNTED = [
+    "-fprofile-use",
+    "-fprofile-partial-training",
+    "-Werror=missing-profile",
+    "-Werror=coverage-mismatch",
+]
 HACK = Path(__file__).resolve().parents[1]
 
 
@@ -50,8 +56,8 @@ class Unmendable(Exception):
     """mypyc's library has changed; the message says where."""
 
 
-class Uncounted(Exception):
-    """The rehearsal counted nothing; the message says where."""
+class Unrehearsed(Exception):
+    """The rehearsal failed; the message says what would be right."""
 
 
 def mend(folder: Path) -> None:
@@ -79,8 +85,8 @@ class Rehearsed(build_ext):
         """Compile and link all."""
         self._beside_each_other()
         compiler: Any = self.compiler
-        if not is_gcc(compiler.compiler_so[0]):
-            sys.stderr.write(f"headrace: {compiler.compiler_so[0]} is no gcc: compiled without a rehearsal\n")
+        if not counts(compiler.compiler_so[0]):
+            sys.stderr.write(f"headrace: {compiler.compiler_so[0]} is no gcc >= 10: compiled without a rehearsal\n")
             super().build_extensions()
             return
         (library,) = (extension for extension in self.extensions if extension.name.endswith("__mypyc"))
@@ -89,7 +95,7 @@ class Rehearsed(build_ext):
         library.extra_link_args = COUNTING
         super().build_extensions()
         self.copy_extensions_to_source()
-        rehearse(Path(self.build_temp))
+        rehearse()
         library.extra_compile_args = [*usual, *COUNTED]
         library.extra_link_args = []
         self.extensions = [library]
@@ -108,23 +114,28 @@ class Rehearsed(build_ext):
         compiler.compile = compile_all
 
 
-def is_gcc(command: str) -> bool:
-    """Whether a compiler is gcc, by whatever name."""
-    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
-    return "Free Software Foundation" in said
+def counts(command: str) -> bool:
+    """Whether a compiler counts and uses counts as gcc 10 and later do, by whatever name."""
+    nothing = ["-fsyntax-only", "-x", "c", os.devnull]
+    said = subprocess.run([command, "--version"], capture_output=True, text=True, check=False)
+    tried = subprocess.run([command, *COUNTING, *COUNTED, *nothing], capture_output=True, check=False)
+    return "Free Software Foundation" in said.stdout and tried.returncode == 0
 
 
-def rehearse(objects: Path) -> None:
-    """Run what was compiled here at its usual work, so that the counts lie beside the ``objects``.
+def rehearse() -> None:
+    """Run what was compiled here at its usual work, so that the counts lie beside the objects.
 
     Raises:
-        subprocess.CalledProcessError: it doesn't work as it should.
-        Uncounted: nothing was counted.
+        Unrehearsed: it couldn't run.
     """
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd()), str(HACK), *sys.path[1:]])}
-    subprocess.run([sys.executable, "-m", "compile.rehearsal"], env=env, check=True)
-    if not any(objects.rglob("*.gcda")):
-        raise Uncounted(f"{objects}: the rehearsal left no counts; does it run what was compiled here?")
+    # Where counts go must not be told from outside.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GCOV_")}
+    env["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), str(HACK), *sys.path[1:]])
+    if subprocess.run([sys.executable, "-m", "compile.rehearsal"], env=env, check=False).returncode:
+        raise Unrehearsed(
+            f"what was compiled doesn't run in {Path.cwd()}, see above; right would be a temporary folder (TMPDIR) "
+            "that programs may run from, on the platform that is compiled for"
+        )
 
 
 def build(files: list[str], jobs: int) -> None:
@@ -151,4 +162,7 @@ def build(files: list[str], jobs: int) -> None:
 
 
 if __name__ == "__main__":
-    build(sys.argv[2:], int(sys.argv[1]))
+    try:
+        build(sys.argv[2:], int(sys.argv[1]))
+    except (Unmendable, Unrehearsed) as fault:
+        sys.exit(f"headrace: {fault}")

@@ -14,6 +14,7 @@ import msgspec
 
 from bench.router import docs, ours, profile
 from bench.router.install import system_programs, tools
+from bench.router.interpreter import interpreter
 from bench.router.load import Bench
 from bench.router.machine import machine
 from bench.router.measurements import MEASUREMENTS
@@ -26,7 +27,7 @@ from bench.router.text import text_of
 ROWS = tuple(one.id for one in MEASUREMENTS)
 ENDING = (signal.SIGINT, signal.SIGTERM)
 MOST_ROUNDS, MOST_SECONDS = 50, 60.0
-AGAIN = "HEADRACE_BENCH_AGAIN"  # set where a process was begun anew to have the other form
+AGAIN = "HEADRACE_BENCH_AGAIN"  # set where a process was begun anew
 
 
 def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
@@ -122,19 +123,19 @@ def main() -> int:
 
 
 def _dry(arguments: argparse.Namespace) -> int:
-    """Our code alone, in the form that was asked for: in a new process if this one has the other."""
+    """Our code alone, in the form that was asked for: in a new process if this one isn't as routers here run."""
     from headrace_router.telemetry.form import FORM
 
-    if arguments.form != FORM:
-        if os.environ.get(AGAIN):
-            print(f"bench-router: the router runs as {FORM}; right would be {arguments.form}", file=sys.stderr)
-            return 3
+    if not os.environ.get(AGAIN) and (arguments.form, interpreter()) != (FORM, sys.executable):
         try:
             env = {**os.environ, **ours.environment(arguments.form), AGAIN: "1"}
         except BenchFailed as fault:
             print(f"bench-router: {fault}", file=sys.stderr)
             return 3
-        os.execve(sys.executable, [sys.executable, "-m", "bench.router", *sys.argv[1:]], env)
+        os.execve(interpreter(), [interpreter(), "-m", "bench.router", *sys.argv[1:]], env)
+    if arguments.form != FORM:
+        print(f"bench-router: the router runs as {FORM}; right would be {arguments.form}", file=sys.stderr)
+        return 3
     from bench.router import dry  # needs all of the router
 
     print(f"form: {FORM}\n")

@@ -1,7 +1,7 @@
 """The Python that our router runs on here: one like the images', if the machine has it.
 
 Images have distributions' builds (Debian's in the test cluster), which were compiled after a rehearsal, as our hot
-modules are; one that a version manager compiled here usually wasn't, and takes a tenth longer for a request.
+modules are; one that a version manager compiled here usually wasn't, and takes a twentieth longer for a request.
 """
 
 from __future__ import annotations

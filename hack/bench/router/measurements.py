@@ -27,7 +27,7 @@ CONNECTIONS = 64
 ANSWER_BYTES = 1030  # of engine.c's unary answer; a test holds the two together
 STREAMS = 2000
 NEIGHBOURS = 2
-BESIDE = 2000  # requests a second
+BESIDE, MOST, BEFORE = 2000, 0.9, 0.5  # requests a second, the part of them that is enough; seconds before and after
 WINDOW = 0.3  # seconds: a swapped table is in force long before they are over
 DIRECT = "direct"  # the peer that is no proxy: engines asked without one
 
@@ -163,12 +163,16 @@ def burst(target: Target) -> Figures:
 def burst_at_work(target: Target) -> Figures:
     """The same beside other requests, so that code and data that requests need are in the caches when it comes."""
     to = target.running.to if target.running else target.engines.addresses
-    seconds = target.warmup + target.seconds + 30
-    beside = target.bench.begin("unary", to, [], connections=16, rate=BESIDE, seconds=seconds, warmup=0)
-    try:
-        return burst(target)
-    finally:
-        target.bench.children.end(beside)
+    options = {"seconds": target.seconds + target.warmup + BEFORE, "warmup": 0, "id_header": target.id_header}
+    child = target.bench.begin("unary", to, [], connections=16, rate=BESIDE, **options)
+    figures = burst(target)
+    beside = target.bench.finish(child)
+    beside.refuse_errors(f"{target.name}, the others")
+    if beside.requests < MOST * BESIDE * beside.seconds:
+        raise BenchFailed(
+            f"{target.name}: {beside.requests / beside.seconds:.0f} others a second; right would be {BESIDE}"
+        )
+    return figures
 
 
 def memory(target: Target) -> Figures:

@@ -78,9 +78,9 @@ def _request(client: str, turn: int, size: int, stream: bool) -> list[bytes]:
     session = f"session-{turn % SESSIONS:04}"
     path = "/v1/messages" if client == "anthropic" else "/v1/chat/completions"
     lines = [f"POST {path} HTTP/1.1", *CLIENTS[client]]
-    if turn % 2:
+    if turn % 4 < 2:
         lines.append(f"x-session-id: {session}")
-    body = json.dumps(_body(turn, size, stream, session), ensure_ascii=turn % 4 == 3).encode()
+    body = json.dumps(_body(turn, size, stream, session), ensure_ascii=turn % 11 == 3).encode()
     head = "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode()
     if size < SIZES[-1]:
         return [head + body]
@@ -88,7 +88,7 @@ def _request(client: str, turn: int, size: int, stream: bool) -> list[bytes]:
 
 
 def _body(turn: int, size: int, stream: bool, session: str) -> dict[str, object]:
-    words = TRICKY if turn % 5 == 4 else WORDS
+    words = TRICKY if turn % 7 == 3 else WORDS
     text = words * (size // len(words) + 1)
     messages: list[dict[str, object]] = [{"role": "user", "content": text}]
     if turn % 3 == 1:
@@ -96,7 +96,7 @@ def _body(turn: int, size: int, stream: bool, session: str) -> dict[str, object]
     body: dict[str, object] = {"model": MODELS[turn % 2], "messages": messages, "max_tokens": 128}
     if stream:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-    if turn % 2:
+    if turn % 4 in (1, 2):
         body |= {"user": session, "temperature": 0.7}
     if turn % 7 == 6:
         function = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}

@@ -140,7 +140,9 @@ class ClientConnection(Reading):
 
     @property
     def since(self) -> float:
-        """When it began to wait, for one that waits."""
+        """When it began to wait, or its head did, for one that waits or begins."""
+        if self._pending is not None:
+            return self._began
         limits = self._listener.limits
         return self.deadline - (limits.idle if self.served else limits.first_request)
 
@@ -151,10 +153,7 @@ class ClientConnection(Reading):
 
     def spare(self, now: float) -> bool:
         """Whether it had its time and nothing of a request or an answer is on its way, for one that waits or begins."""
-        if self._pending is not None:
-            if now - (self.deadline - self._listener.limits.head_seconds) < FIRST_HEAD:
-                return False
-        elif not self.served and now - self.since < FIRST_BYTE:
+        if not self.served and now - self.since < (FIRST_BYTE if self._pending is None else FIRST_HEAD):
             return False
         return not self.writer.get_write_buffer_size() and not unread(self.transport)
 

@@ -86,7 +86,7 @@ class Listener:
         if self._crowded:
             self._idle.discard(connection)
             # Not at once: to find out who idles takes a look at all. It is paid for by as many that come as had left.
-            if self._counted() < self.limits.connections // 2:
+            if self._counted() < max(1, self.limits.connections // 2):
                 self._crowded = False
                 self._idle.clear()
 
@@ -99,7 +99,8 @@ class Listener:
             self._crowded = True
             self._idle.fill(self.connections)
             log.warning(
-                "%d clients' connections are open, and no more may be: new ones take idle ones' places, or are refused",
+                "%d clients' connections are open, and no more may be: new ones take the places of those that idle "
+                "or whose first head is late, or are refused",
                 self.limits.connections,
             )
         idle = self._idle.take(self.loop.time())

@@ -49,6 +49,7 @@ class Reading(Client):
     """The reading side of a connection; what becomes of a message is its subclass's."""
 
     __slots__ = (
+        "_began",
         "_body",
         "_came",
         "_fell",
@@ -92,6 +93,7 @@ class Reading(Client):
         self._limit = 0  # bytes that the body may have
         self._taken = 0  # bytes of it that count in the proxy's memory
         self._paid = 0  # and those of them that were counted as time
+        self._began = 0.0  # when the head did of which a part is there
         self._came = 0.0  # when the last of these came
         self._fell = 0.0  # since when the body is behind
         self._fell_at = 0  # and how many of its bytes were counted by then
@@ -199,13 +201,13 @@ class Reading(Client):
 
     def _keep(self, data: bytes) -> None:
         """Keep the beginning of a head."""
-        if data == b"\r\n":
-            # Some clients send one behind a body (RFC 9112 2.2).
+        if data == b"\r\n":  # some clients send one behind a body (RFC 9112 2.2)
             self._idles(anew=False)
             return
         self._pending = bytearray(data)
         self._scanned = 0
-        until = self._now() + self._listener.limits.head_seconds
+        self._began = self._now()
+        until = self._began + self._listener.limits.head_seconds
         self.deadline = until if self.served else min(until, self.deadline)
         self._look_at_part(self._pending)
 

@@ -45,27 +45,36 @@ def test_the_same_each_time_and_every_kind_in_it(client: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("says", "expected"),
+    ("says", "refuses", "expected"),
     [
-        (["gcc (Debian 12.2.0-14) 12.2.0", "Copyright (C) 2022 Free Software Foundation, Inc."], True),
-        (["Apple clang version 15.0.0", "Target: arm64-apple-darwin"], False),
+        pytest.param("gcc (Debian 12.2.0-14) 12.2.0, Free Software Foundation, Inc.", "-no-such", True, id="gcc"),
+        pytest.param("gcc (GCC) 8.5.0, Free Software Foundation, Inc.", "-fprofile-partial-training", False, id="old"),
+        pytest.param("Apple clang version 15.0.0, arm64-apple-darwin", "-no-such", False, id="clang called gcc"),
     ],
 )
-def test_only_gcc_is_asked_to_count(says: Sequence[str], expected: bool, tmp_path: Path) -> None:
-    """By what it says: on some systems `gcc` is a name of clang."""
+def test_only_a_compiler_that_counts_is_asked_to(says: str, refuses: str, expected: bool, tmp_path: Path) -> None:
     compiler = tmp_path / "gcc"
-    compiler.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in says))
+    compiler.write_text(f"#!/bin/sh\ncase \"$*\" in --version) echo '{says}' ;; *{refuses}*) exit 1 ;; esac\n")
     compiler.chmod(0o755)
-    assert build.is_gcc(str(compiler)) is expected
+    assert build.counts(str(compiler)) is expected
 
 
-def test_a_rehearsal_that_counts_nothing_is_a_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The source runs, say, in place of what was compiled: the result would follow no counts, and nobody knew."""
-    ran: list[Sequence[str]] = []
-    monkeypatch.setattr(build.subprocess, "run", lambda command, **_: ran.append(command))
-    with pytest.raises(build.Uncounted, match="left no counts"):
-        build.rehearse(tmp_path)
-    (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "one.gcda").touch()
-    build.rehearse(tmp_path)
-    assert [command[1:] for command in ran] == [["-m", "compile.rehearsal"]] * 2
+def test_a_rehearsal_that_fails_says_what_would_be_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where what was compiled can't be loaded."""
+    (tmp_path / "headrace_router.py").write_text("raise ImportError('failed to map segment from shared object')")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(build.Unrehearsed, match=r"doesn't run in .* right would be a temporary folder"):
+        build.rehearse()
+
+
+def test_where_counts_go_is_not_told_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, str]] = []
+
+    def run(_command: Sequence[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        given.append(env)
+        return subprocess.CompletedProcess([], 0)
+
+    monkeypatch.setenv("GCOV_PREFIX", "/elsewhere")
+    monkeypatch.setattr(build.subprocess, "run", run)
+    build.rehearse()
+    assert [name for env in given for name in env if name.startswith("GCOV_")] == []

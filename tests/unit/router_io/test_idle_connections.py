@@ -222,6 +222,22 @@ def test_half_heads_that_are_there_already_make_room_and_bytes_on_their_way_spar
         assert turned_away_now(side)
 
 
+@pytest.mark.parametrize(("first_request", "silent"), [(15.0, 0.0), (10.0, 0.0), (620.0, 615.0)])
+def test_a_first_head_has_its_time_however_little_is_left_for_a_first_request(
+    first_request: float, silent: float
+) -> None:
+    """Its beginning was counted back from the earlier of two deadlines: it was late as it began."""
+    with client_side(Limits(connections=2, first_request=first_request, head_seconds=20.0)) as side:
+        client = side.connect()
+        side.loop.advance(silent)
+        client.protocol.data_received(HELD[:20])
+        assert not client.protocol.spare(side.loop.time())
+        side.loop.advance(FIRST_HEAD - 0.5)
+        assert not client.protocol.spare(side.loop.time())
+        side.loop.advance(0.5)
+        assert client.protocol.spare(side.loop.time())
+
+
 def test_who_was_answered_may_make_room_again_and_who_does_not_take_its_answer_not_yet() -> None:
     with client_side(Limits(connections=1)) as side:
         client = side.connect()
