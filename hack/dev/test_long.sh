@@ -50,6 +50,8 @@ compiled() { # COMMAND…: with the router compiled, as images have it
 }
 calm=ten_calm_minutes
 declare -A asides=()
+trap 'exit 130' INT
+trap 'exit 143' TERM
 trap 'for each in "${!asides[@]}"; do kill -- "-$each" 2>/dev/null; done' EXIT
 beside chaos compiled "$bin/pytest" -q --form compiled -m long tests/integration/router/test_chaos.py
 beside cluster-calm cluster prometheus_installed -k $calm

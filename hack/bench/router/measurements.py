@@ -69,13 +69,18 @@ class Target:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A way of loading. peers: whom by default; fresh: a new process each round; rounds: at most (0: as asked)."""
+    """A way of loading. peers: whom by default; fresh: a new process each round; rounds: at most (0: as asked).
+
+    alone: the other proxies, which idle on the same core, are stopped meanwhile: what their timers do there is time
+    that a burst waits for, and caches that it finds empty.
+    """
 
     id: str
     title: str
     peers: tuple[str, ...]
     run: Callable[[Target], Figures]
     fresh: bool = False
+    alone: bool = False
     rounds: int = 0
     engines: int = 4
 
@@ -284,12 +289,15 @@ MEASUREMENTS = (
     Measurement("sse-windowed", "SSE, as fast as the load can (not judged)", (*GENERAL, "sglang", "vllm"), windowed),
     Measurement("sse-paced", "SSE, paced", (*GENERAL, "sglang", "vllm"), paced),
     Measurement("sse-bulk", "SSE, sockets always full (not judged)", (*GENERAL, "sglang", "vllm"), bulk),
-    Measurement("ttft", "time to first token, 40 at once, idle before", (DIRECT, *GENERAL, "sglang", "vllm"), burst),
+    Measurement(
+        "ttft", "time to first token, 40 at once, idle before", (DIRECT, *GENERAL, "sglang", "vllm"), burst, alone=True
+    ),
     Measurement(
         "ttft-at-work",
         f"time to first token, 40 at once beside {BESIDE:,} others a second",
         (DIRECT, *GENERAL, "sglang", "vllm"),
         burst_at_work,
+        alone=True,
     ),
     Measurement("memory", "2,000 open streams", (*GENERAL, "sglang", "vllm"), memory, fresh=True, rounds=3),
     Measurement("affinity", "affinity by body field", ("ours", "ours-field"), affinity),

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -124,6 +124,22 @@ def _stats() -> dict[int, tuple[int, int]]:
             if fields[0] != "Z":
                 found[int(entry.name)] = (int(fields[1]), int(fields[3]))
     return found
+
+
+@contextlib.contextmanager
+def stopped(pids: Sequence[int]) -> Iterator[None]:
+    """These processes don't run meanwhile; one that has ended is left out."""
+    try:
+        _send(pids, signal.SIGSTOP)
+        yield
+    finally:
+        _send(pids, signal.SIGCONT)
+
+
+def _send(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def tree(pid: int) -> list[int]:

@@ -19,7 +19,7 @@ from bench.router.load import Bench, Engines
 from bench.router.machine import Machine
 from bench.router.measurements import CONNECTIONS, DIRECT, Figures, Measurement, Target
 from bench.router.peers import Peer, Running
-from bench.router.processes import BenchFailed
+from bench.router.processes import BenchFailed, stopped
 from bench.router.result import Measured, PeerRounds, Result, rows
 
 
@@ -125,8 +125,10 @@ class _Turns:
         if name != DIRECT and running is None:
             return None
         target = Target(self.bench, self.engines, running, self.plan.seconds, self.plan.warmup)
+        others = [one for each, one in self.running.items() if one and each != name] if self.measurement.alone else []
         try:
-            figures = self.measurement.run(target)
+            with stopped([pid for one in others for pid in one.pids]):
+                figures = self.measurement.run(target)
         except BenchFailed as fault:
             self._note(name, fault)
             figures = None

@@ -15,10 +15,11 @@ from bench.router.__main__ import read_arguments
 from bench.router.install import HERE
 from bench.router.load import Engines
 from bench.router.peers import filled, known_peers
-from bench.router.processes import BenchFailed, Child, Children, free_port, tree, wait_for_port
+from bench.router.processes import BenchFailed, Child, Children, free_port, stopped, tree, wait_for_port
 from bench.router.profile import module_of, profile_lines, read_stacks
 from headrace_api.table import WEIGHT_TOTAL
 from headrace_router.core.table_check import parse_table
+from support.router_process import until
 
 
 @pytest.fixture
@@ -134,3 +135,18 @@ def test_samples_become_microseconds() -> None:
     assert "     0.00  else" in lines
     assert "    30.00     30.00  headrace_router.core.selection:3 pick" in lines
     assert "    10.00     40.00  headrace_router.proxy.proxy:9 begin" in lines
+
+
+async def test_others_are_stopped_meanwhile_and_go_on_afterwards(tmp_path: Path) -> None:
+    """One that has ended is left out, and a measurement that fails leaves none stopped."""
+    with Children(tmp_path) as children:
+        child = children.start("idle", ["sleep", "600"], {0})
+
+        def state() -> str:
+            return Path(f"/proc/{child.process.pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+        ended = 2**22 + 1  # above what the kernel gives
+        with pytest.raises(BenchFailed), stopped([ended, child.process.pid]):
+            await until(lambda: state() == "T")
+            raise BenchFailed("the measurement failed")
+        await until(lambda: state() == "S")
