@@ -1,9 +1,10 @@
 """Compiles modules of a package in place, with mypyc: the step that tests, benchmarks, wheels and images share.
 
-    python build.py JOBS FILE…        # in a folder that holds the packages; extension modules appear beside the sources
+    python build.py JOBS REHEARSAL FILE…        # in a folder that holds the packages; the results appear beside the sources
 
-gcc (10 or later) compiles twice: what it makes first counts how often each branch is taken while the package rehearses
-its usual work (rehearsal/), and the second time it knows. Other compilers compile once, and say so.
+gcc (10 or later) compiles twice: what it makes first counts how often each branch is taken while the package does its
+usual work (REHEARSAL, a module that is run; `-`: none), and the second time it knows. Other compilers compile once, and
+say so.
 
 Run in a process of its own, because mypyc and setuptools keep state and change folders' contents. Names of files are
 relative, and nothing of the folder's own path gets into the result.
@@ -80,13 +81,16 @@ class Rehearsed(build_ext):
     """Compiles the files of one extension at a time, ``jobs`` of them beside each other; the library twice."""
 
     jobs = 1
+    rehearsal = ""  # empty: none
 
     def build_extensions(self) -> None:
         """Compile and link all."""
         self._beside_each_other()
         compiler: Any = self.compiler
-        if not counts(compiler.compiler_so[0]):
+        able = counts(compiler.compiler_so[0])
+        if self.rehearsal and not able:
             sys.stderr.write(f"headrace: {compiler.compiler_so[0]} is no gcc >= 10: compiled without a rehearsal\n")
+        if not self.rehearsal or not able:
             super().build_extensions()
             return
         (library,) = (extension for extension in self.extensions if extension.name.endswith("__mypyc"))
@@ -95,7 +99,7 @@ class Rehearsed(build_ext):
         library.extra_link_args = COUNTING
         super().build_extensions()
         self.copy_extensions_to_source()
-        rehearse()
+        rehearse(self.rehearsal)
         library.extra_compile_args = [*usual, *COUNTED]
         library.extra_link_args = []
         self.extensions = [library]
@@ -122,7 +126,7 @@ def counts(command: str) -> bool:
     return "Free Software Foundation" in said.stdout and tried.returncode == 0
 
 
-def rehearse() -> None:
+def rehearse(module: str) -> None:
     """Run what was compiled here at its usual work, so that the counts lie beside the objects.
 
     Raises:
@@ -131,16 +135,16 @@ def rehearse() -> None:
     # Where counts go must not be told from outside.
     env = {name: value for name, value in os.environ.items() if not name.startswith("GCOV_")}
     env["PYTHONPATH"] = os.pathsep.join([str(Path.cwd()), str(HACK), *sys.path[1:]])
-    if subprocess.run([sys.executable, "-m", "compile.rehearsal"], env=env, check=False).returncode:
+    if subprocess.run([sys.executable, "-m", module], env=env, check=False).returncode:
         raise Unrehearsed(
             f"what was compiled doesn't run in {Path.cwd()}, see above; right would be a temporary folder (TMPDIR) "
             "that programs may run from, on the platform that is compiled for"
         )
 
 
-def build(files: list[str], jobs: int) -> None:
-    """Compile ``files`` (paths below this folder) in place."""
-    Rehearsed.jobs = jobs
+def build(files: list[str], jobs: int, rehearsal: str) -> None:
+    """Compile ``files`` (paths below this folder) in place. rehearsal: a module, or empty."""
+    Rehearsed.jobs, Rehearsed.rehearsal = jobs, rehearsal
     extensions: Any = mypycify(
         ["--strict", *files],
         opt_level="3",
@@ -163,6 +167,6 @@ def build(files: list[str], jobs: int) -> None:
 
 if __name__ == "__main__":
     try:
-        build(sys.argv[2:], int(sys.argv[1]))
+        build(sys.argv[3:], int(sys.argv[1]), sys.argv[2].strip("-"))
     except (Unmendable, Unrehearsed) as fault:
         sys.exit(f"headrace: {fault}")

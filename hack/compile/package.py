@@ -25,6 +25,7 @@ SOURCE = ROOT / "router" / PACKAGE
 BESIDE = ROOT / "crds" / "headrace_api"  # its types are read; it isn't compiled
 LIST = HERE / "modules.txt"
 STEP = HERE / "build.py"
+REHEARSAL = "compile.rehearsal"
 TOOLS = ("mypy", "setuptools")
 
 
@@ -107,7 +108,7 @@ def make(folder: Path, jobs: int, *, install: bool = True) -> None:
             shutil.copytree(tree, place / tree.name, ignore=shutil.ignore_patterns("__pycache__"))
         # The order of sets, or nothing would be the same twice.
         env = {**os.environ, "PYTHONHASHSEED": "0", "MYPYPATH": name}
-        command = [sys.executable, str(STEP), str(jobs), *modules()]
+        command = [sys.executable, str(STEP), str(jobs), REHEARSAL, *modules()]
         if subprocess.run(command, cwd=place, env=env, stdout=2, check=False).returncode:
             raise Unable("the router could not be compiled, see above")
         for made in (place / PACKAGE, *place.glob("*__mypyc*")):

@@ -64,7 +64,7 @@ def test_a_rehearsal_that_fails_says_what_would_be_right(tmp_path: Path, monkeyp
     (tmp_path / "headrace_router.py").write_text("raise ImportError('failed to map segment from shared object')")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(build.Unrehearsed, match=r"doesn't run in .* right would be a temporary folder"):
-        build.rehearse()
+        build.rehearse("compile.rehearsal")
 
 
 def test_where_counts_go_is_not_told_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,5 +76,5 @@ def test_where_counts_go_is_not_told_from_outside(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setenv("GCOV_PREFIX", "/elsewhere")
     monkeypatch.setattr(build.subprocess, "run", run)
-    build.rehearse()
+    build.rehearse("compile.rehearsal")
     assert [name for env in given for name in env if name.startswith("GCOV_")] == []
