@@ -1,6 +1,6 @@
 """Compiles modules of a package in place, with mypyc: the step that tests, benchmarks, wheels and images share.
 
-    python build.py JOBS REHEARSAL FILE…        # in a folder that holds the packages; the results appear beside the sources
+    python build.py JOBS REHEARSAL FILE…   # in a folder that holds the packages; results appear beside the sources
 
 gcc (10 or later) compiles twice: what it makes first counts how often each branch is taken while the package does its
 usual work (REHEARSAL, a module that is run; `-`: none), and the second time it knows. Other compilers compile once, and
