@@ -25,9 +25,7 @@ from bench.router import ours
 from bench.router.load import Engines
 from bench.router.processes import BenchFailed
 from bench.router.profile import FEATURES, by_feature, module_of
-from compile.rehearsal.stage import Client, Stage, Unexpected
-from headrace_router.server.server import Router, Settings
-from headrace_router.tables.tables_from import TablesFrom
+from compile.rehearsal.stage import Client, Stage, Unexpected, staged
 
 RUN, RUNS, COUNTED = 10, 400, 20  # requests a run, runs, requests whose bytecodes are counted
 EVENTS = 100  # of a stream, one a read
@@ -83,16 +81,12 @@ async def dry(body: int, stream: bool, key: str) -> list[str]:
     with tempfile.TemporaryDirectory(prefix="headrace-dry-") as folder:
         place = Path(folder) / "table.json"
         place.write_bytes(ours.table(Engines(None, 4, 9), key="field" if key == "field" else "header"))  # type: ignore[arg-type]
-        router = Router(Settings(TablesFrom((place,)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0)))
-        await router.tables.check()
-        stage = Stage(router)
-        with stage.open():
+        async with staged(place) as stage:
             client = stage.client()
             sent, answers = requests(body, stream, key), _answers(stream)
             await warm(stage, client, sent, answers)
             times = await _times(stage, client, sent, answers)
             counts, calls = _bytecodes(stage, client, sent, answers)
-        await router.upstream.close()
     return _lines(f"{body} bytes, {'stream' if stream else 'unary'}, key: {key}", stream, times, counts, calls)
 
 

@@ -10,10 +10,8 @@ import random
 import sys
 from pathlib import Path
 
-from compile.rehearsal.stage import Client, Stage, Unexpected
+from compile.rehearsal.stage import Client, Stage, Unexpected, staged
 from compile.rehearsal.usual import CLIENTS, Exchange, exchanges
-from headrace_router.server.server import Router, Settings
-from headrace_router.tables.tables_from import TablesFrom
 
 TABLE = Path(__file__).resolve().with_name("table.json")
 ROUNDS = 3
@@ -54,18 +52,14 @@ async def one(stage: Stage, client: Client, exchange: Exchange) -> None:
 
 async def rehearse() -> int:
     """All of them; how many."""
-    router = Router(Settings(TablesFrom((TABLE,)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0)))
-    await router.tables.check()
-    stage = Stage(router)
     done = 0
-    with stage.open():
+    async with staged(TABLE) as stage:
         clients = [(kind, stage.client()) for kind in CLIENTS for _ in range(CONNECTIONS)]
         for _ in range(ROUNDS):
             for mixed in zip(*[exchanges(kind, EACH) for kind, _ in clients], strict=True):
                 for (_, client), exchange in zip(clients, mixed, strict=True):
                     await one(stage, client, exchange)
                     done += 1
-    await router.upstream.close()
     return done
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
 from typing import Any
 
-from headrace_router.server.server import Router
+from headrace_router.server.server import Router, Settings
+from headrace_router.tables.tables_from import TablesFrom
 from headrace_router.upstream import endpoint
 
 # Turns of the loop in which a connection that is made at once is made.
@@ -86,22 +88,17 @@ class Stage:
         self._clients.append(made)
         return made
 
-    @contextlib.contextmanager
-    def open(self) -> Iterator[None]:
-        """While connections to engines are made here."""
-        plain, vars(endpoint)["connect"] = vars(endpoint)["connect"], self._connect
-        try:
-            yield
-        finally:
-            vars(endpoint)["connect"] = plain
-            for client in self._clients:
-                client.connection.connection_lost(None)
-            for one in self._transports:
-                one.protocol.connection_lost(None)
-            for near in self._sockets:
-                near.close()
+    def close(self) -> None:
+        """Close what stands for connections."""
+        for client in self._clients:
+            client.connection.connection_lost(None)
+        for one in self._transports:
+            one.protocol.connection_lost(None)
+        for near in self._sockets:
+            near.close()
 
-    async def _connect(self, _to: Any, _names: Any, make: Callable[[socket.socket], Any], **_: Any) -> Any:
+    async def connect(self, _to: Any, _names: Any, make: Callable[[socket.socket], Any], **_: Any) -> Any:
+        """Stands for upstream.connect.connect."""
         connection = make(self._sockets[2])
         transport = Transport(self.asked, self._sockets[2])
         transport.protocol = connection
@@ -134,3 +131,18 @@ class Stage:
         for data in reads:
             protocol.data_received(data)
         self.outbox.flush()
+
+
+@contextlib.asynccontextmanager
+async def staged(table: Path) -> AsyncIterator[Stage]:
+    """The stage of a router with this table; engines' connections are made there meanwhile."""
+    router = Router(Settings(TablesFrom((table,)), listen=("127.0.0.1", 0), admin=("127.0.0.1", 0)))
+    await router.tables.check()
+    stage = Stage(router)
+    plain, vars(endpoint)["connect"] = vars(endpoint)["connect"], stage.connect
+    try:
+        yield stage
+    finally:
+        vars(endpoint)["connect"] = plain
+        stage.close()
+        await router.upstream.close()

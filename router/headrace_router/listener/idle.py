@@ -61,11 +61,15 @@ class Idle:
     def take(self, now: float) -> ClientConnection | None:
         """The one that has idled longest, or else one whose first head is late; it leaves the order. None: there is
         none. now: on the loop's clock."""
-        order = self._order
+        found = self._first(self._order, now)
+        return found if found is not None else self._first(self._begun, now)
+
+    def _first(self, order: OrderedDict[ClientConnection, None], now: float) -> ClientConnection | None:
+        """The first that can be spared of one of the two. Who isn't what it was leaves it."""
         looks = LOOKED_AT
         while order and looks:
             connection: ClientConnection = next(iter(order))
-            if not connection.waits:
+            if not (connection.waits if order is self._order else connection.begins):
                 # It comes back when its answer has ended.
                 del order[connection]
                 if connection.begins:
@@ -75,22 +79,6 @@ class Idle:
                 return connection
             else:
                 order.move_to_end(connection)
-                looks -= 1
-        return self._late(now)
-
-    def _late(self, now: float) -> ClientConnection | None:
-        """One that has had its time for its first head."""
-        begun = self._begun
-        looks = LOOKED_AT
-        while begun and looks:
-            connection: ClientConnection = next(iter(begun))
-            if not connection.begins:
-                del begun[connection]
-            elif connection.spare(now):
-                del begun[connection]
-                return connection
-            else:
-                begun.move_to_end(connection)
                 looks -= 1
         return None
 
