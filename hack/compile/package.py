@@ -1,6 +1,6 @@
 """The package with its hot modules compiled: which they are, what it takes, and how it is put into a folder.
 
-For wheels (wheel.py), images (hack/cluster/steps/compile.sh) and, with a cache around it, tests and benchmarks
+For wheels (wheel_hook.py), images (hack/cluster/steps/compile.sh) and, with a cache around it, tests and benchmarks
 (compiled.py). Standard library alone: it is there before any tool is.
 
     python hack/compile/package.py FOLDER JOBS        # FOLDER is there, and empty
