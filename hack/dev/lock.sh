@@ -1,16 +1,20 @@
 #!/usr/bin/env bash
-# Writes requirements/*.txt: versions and hashes for every platform and Python we support, no addresses.
+# Writes requirements/*.txt: versions and hashes for every platform and Python we support, no addresses. dev.txt holds all
+# of them, and the others are held to it: images run, and are compiled with, the versions that tests ran with.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 . hack/dev/uv.sh
-compile() { "$uv" pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes \
-  --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet "$@"; }
-compile --extra router --extra tracing -o requirements/router.txt
-compile --extra operator -o requirements/operator.txt
-compile --extra all --group build -o requirements/all.txt
-compile --extra all --group build --group dev -o requirements/dev.txt
+lock() { # NAME WHAT…
+  local name=$1
+  shift
+  "$uv" pip compile "$@" --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+    --no-header --no-annotate --quiet -o "requirements/$name.txt"
+}
+held() { lock "$@" --constraint requirements/dev.txt; }
+lock dev pyproject.toml --extra all --group build --group dev
+held all pyproject.toml --extra all --group build
+held router pyproject.toml --extra router --extra tracing
+held operator pyproject.toml --extra operator
 # What builds a wheel, and what compiles one, without the distribution's own dependencies.
-for group in build compile; do
-  "$uv" pip compile --group "$group" --universal --python-version 3.11 --generate-hashes --constraint requirements/dev.txt \
-    --no-emit-index-url --no-emit-find-links --no-header --no-annotate --quiet -o "requirements/$group.txt"
-done
+held build --group build
+held compile --group compile

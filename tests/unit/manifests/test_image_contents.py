@@ -113,16 +113,6 @@ def test_locked_requirements_hold_nothing_that_must_not_be_there(which: str) -> 
     assert locked.isdisjoint(LIST[which]["without"])
 
 
-def test_build_requirements_are_those_of_the_development_environment() -> None:
-    """One lock: a wheel built in an image is built by what built it here."""
-    build, compile_, all_, dev = (
-        set(re.split(r"(?m)^(?=[a-z0-9])", (ROOT / "requirements" / f"{name}.txt").read_text())) - {""}
-        for name in ("build", "compile", "all", "dev")
-    )
-    assert build <= all_
-    assert build < compile_ <= dev
-
-
 def test_the_build_context_is_what_the_list_names() -> None:
     """.dockerignore leaves everything out but that: no .git, no virtual environment, no kubeconfig lying about."""
     lines = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
