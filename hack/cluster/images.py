@@ -93,8 +93,7 @@ def _dependencies(base: Path, requirements: Path) -> Path:
     def build(place: Path) -> None:
         parts.step(script, base, requirements, _python_with("pip"), place)
 
-    steps = [parts.HERE / "steps" / name for name in (script, "locked.sh")]
-    key = cache.content_hash([*steps, requirements], base.parent.name)
+    key = cache.content_hash([*_steps(script), requirements], base.parent.name)
     return cache.part(f"dependencies-{requirements.stem}", key, build) / "layer.tar"
 
 
@@ -107,7 +106,7 @@ def _ours(base: Path, compiled: bool) -> Path:
 
     sources = [ROOT / source for source in LIST["sources"]]
     made_of = [base.parent.name, *(folder.parent.name for folder in modules)]
-    key = cache.content_hash([parts.HERE / "steps" / script, *sources], *made_of)
+    key = cache.content_hash([*_steps(script), *sources], *made_of)
     return cache.part("ours_compiled" if compiled else "ours", key, build) / "layer.tar"
 
 
@@ -119,11 +118,15 @@ def _modules() -> Path:
     def build(place: Path) -> None:
         parts.step(script, base, ROOT, _python_with("pip"), place)
 
-    steps = [parts.HERE / "steps" / name for name in (script, "locked.sh")]
     sources = [ROOT / source for source in (*LIST["compiler"], "router/headrace_router", "crds/headrace_api")]
     locks = [ROOT / "requirements" / f"{name}.txt" for name in ("compile", "router")]
-    key = cache.content_hash([*steps, *sources, *locks], base.parent.name)
+    key = cache.content_hash([*_steps(script), *sources, *locks], base.parent.name)
     return cache.part("modules", key, build) / "modules"
+
+
+def _steps(script: str) -> list[Path]:
+    """The script, and what those on a base's root begin with."""
+    return [parts.HERE / "steps" / name for name in (script, "root.sh")]
 
 
 def _python_with(module: str) -> Path:

@@ -3,12 +3,9 @@
 # OUT/modules as they lie beside their source. The base has a C compiler; PYTHON is one of this machine with pip.
 set -euo pipefail
 base=$1 source=$2 python=$3 out=$4
-root=$out/root
-. "$(dirname "$0")/locked.sh"
+. "$(dirname "$0")/root.sh"
 
-mkdir "$root"
-tar --extract --numeric-owner --directory "$root" --file "$base"
-install_locked "$root" /tools "$python" "$source/requirements/compile.txt" "$source/requirements/router.txt"
+install_locked /tools "$python" "$source/requirements/compile.txt" "$source/requirements/router.txt"
 mkdir -p "$root/source/hack" "$root/source/router" "$root/source/crds" "$root/made"
 cp -r "$source/hack/compile" "$root/source/hack/"
 cp -r "$source/router/headrace_router" "$root/source/router/"

@@ -3,14 +3,13 @@
 # dependencies. PYTHON is one of this machine with hatchling. MODULES: extension modules to lie beside their source.
 set -euo pipefail
 base=$1 source=$2 python=$3 out=$4 modules=${5:-}
-root=$out/root layer=$out/layer
+layer=$out/layer
+. "$(dirname "$0")/root.sh"
 
-mkdir "$root" "$out/wheel"
+mkdir "$out/wheel"
 (cd "$source" && "$python" -m hatchling build --target wheel --directory "$out/wheel" >/dev/null)
 wheel=("$out"/wheel/*.whl)
-tar --extract --numeric-owner --directory "$root" --file "$base"
-version=$(chroot "$root" python3 -c 'import sys; print(f"{sys.version_info.major}.{sys.version_info.minor}")')
-site=/opt/headrace/lib/python$version/site-packages
+site=/opt/headrace/lib/python$(python_version)/site-packages
 "$python" -m zipfile -e "${wheel[0]}" "$root$site"
 [ -z "$modules" ] || cp -r "$modules/." "$root$site/"
 chroot "$root" python3 -m compileall -q "$site"
