@@ -7,12 +7,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
+
 from headrace_router.http1.request_head import RequestHead
 from headrace_router.listener.limits import Limits
 from headrace_router.listener.listener import Listener
 from headrace_router.proxy.memory import BodyMemory
 from headrace_router.proxy.refusals import Refusal
 
+BOTH = pytest.mark.parametrize("hot", [True, False], ids=["hot", "aiohttp"])  # routes to the proxy
+CHUNKED = b"POST /moment HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED += b"4\r\nabcd\r\n3;x=1\r\nefg\r\n0\r\nT: 1\r\n\r\n"
 UNKNOWN = Refusal(404, "unknown_path", "no such path", final=True)
 FAULT = Refusal(413, "body_too_large", "too large", final=True)
 
