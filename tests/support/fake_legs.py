@@ -8,7 +8,7 @@ from collections.abc import Collection
 from time import monotonic
 from typing import Any, cast
 
-from headrace_api.table import RoutingTable
+from headrace_api.table import RoutingTable, TableRetry
 from headrace_router.core.build_view import build_view
 from headrace_router.core.selection import Selector
 from headrace_router.http1.request_head import RequestHead, parse_request_head
@@ -23,6 +23,12 @@ from headrace_router.proxy.waiting import Waiting
 from headrace_router.telemetry.accounting import Ledger
 from headrace_router.telemetry.metrics import Metrics
 from headrace_router.upstream.port import Address, Cut, Leg, Lost, NotSent, Outgoing, Sink, UpstreamPool
+from support.router_table import EngineAt, routing_table
+
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"a"}}]}\n\n'
+SSE = ("Content-Type: text/event-stream", "Transfer-Encoding: chunked")
+STREAM = {"model": "m", "stream": True}
+GENEROUS = TableRetry(max_attempts=3, percent=100.0, min_per_second=100.0)
 
 
 class FakeLeg(Leg):
@@ -216,3 +222,20 @@ def request_head(data: bytes, *lines: str, target: str = "/v1/chat/completions",
     head = parse_request_head("\r\n".join([*said, f"Content-Length: {len(data)}", "", ""]).encode())
     assert isinstance(head, RequestHead)
     return head
+
+
+def two(**settings: object) -> Bench:
+    """Engine a takes everything, b is there for when it doesn't."""
+    engines = {"a": EngineAt(("http://a",), weight=1), "b": EngineAt(("http://b",), weight=0)}
+    return Bench(routing_table(engines, **{"retry": GENEROUS} | settings))
+
+
+def settled(bench: Bench) -> bool:
+    """Nothing is held any more."""
+    return (
+        bench.in_flight == 0
+        and bench.proxy.memory.held == 0
+        and not bench.proxy.running
+        and bench.waiting.count == 0
+        and all(leg.over for leg in bench.legs)
+    )
