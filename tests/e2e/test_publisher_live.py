@@ -19,7 +19,7 @@ import pytest
 from support.checkout import ROOT
 from support.cluster import Cluster, await_true, cluster_command
 from support.largest import LARGEST
-from support.live_publisher import NAMESPACES
+from support.live_here import NAMESPACES
 
 pytestmark = pytest.mark.timeout(2700)  # with nothing cached all of Kubernetes is compiled
 CRDS = sorted((ROOT / "crds").glob("*.yaml"))

@@ -8,123 +8,35 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import yaml
 
-from headrace_api.engine import InferenceEngine
-from headrace_api.policy import RoutingPolicy
 from headrace_api.status import PolicyStatus
-from headrace_api.table import RoutingTable
-from headrace_operator.kube.client import KubeClient, KubeFault, NotLeading, connect
-from headrace_operator.kube.remote import read_access, remote_client
-from headrace_operator.publisher.cluster import ClusterPublisher, TermBehind, cluster_publisher
+from headrace_operator.kube.client import KubeFault, NotLeading, connect
 from headrace_operator.publisher.cluster.objects import seen_of
 from headrace_operator.publisher.notes import EventNote
 from headrace_operator.publisher.places import Place, TableKey
 from support.described import described
-from support.engine_manifests import STATUS, engine_dict, policy_dict
+from support.engine_manifests import STATUS
+from support.live_elsewhere import elsewhere, far_silent
+from support.live_here import (
+    BEATS,
+    CONFIGMAPS,
+    GROUP,
+    NAMESPACE,
+    Here,
+    Json,
+    await_that,
+    kubectl,
+    missing,
+    stamp,
+    table,
+)
 from support.tables import key, places_of, table_of
-
-OPS = "publisher-ops"
-NAMESPACE = "inf"
-BEATS = "publisher-beats"
-NAMESPACES = (OPS, NAMESPACE, BEATS)
-GROUP = "/apis/headrace.dev/v1alpha1/namespaces/inf"
-CONFIGMAPS = "/api/v1/namespaces/inf/configmaps"
-SECONDS = 120.0
-Json = dict[str, Any]
-
-
-class Here:
-    """The cluster, and publishers of term after term on it."""
-
-    def __init__(self) -> None:
-        self.api = connect("local")
-        for namespace in NAMESPACES:
-            with contextlib.suppress(KubeFault):
-                self.api.create(
-                    "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
-                )
-        self.term = 1
-        self.now = 0.0
-
-    def publisher(
-        self, term: int = 0, clusters: dict[str, Path] | None = None, may_write: Callable[[], bool] = lambda: True
-    ) -> ClusterPublisher:
-        """One of the next term, whatever stands."""
-        client = connect("local", may_write=may_write)
-        while True:
-            try:
-                return cluster_publisher(
-                    client,
-                    term or self.term,
-                    namespace=OPS,
-                    holder="pod",
-                    watched=(NAMESPACE, BEATS),
-                    clusters=clusters or {},
-                    steady=lambda: self.now,
-                )
-            except TermBehind as behind:
-                assert not term, "the term that was asked for is behind"
-                self.term = behind.standing + 1
-
-    def policy(self, name: str = "chat", **spec: Any) -> RoutingPolicy:
-        """A policy, made anew."""
-        return msgspec.convert(self.made("routingpolicies", policy_dict(name, **spec)), RoutingPolicy)
-
-    def engine(self, name: str) -> InferenceEngine:
-        return msgspec.convert(self.made("inferenceengines", engine_dict(name, "http://127.0.0.1:1")), InferenceEngine)
-
-    def made(self, plural: str, manifest: Json) -> Json:
-        path = f"{GROUP}/{plural}"
-        self.api.delete(f"{path}/{manifest['metadata']['name']}")
-        return self.api.create(path, manifest)
-
-    def get(self, name: str) -> Json:
-        return self.api.get(f"{CONFIGMAPS}/{name}")
-
-    def version(self, name: str) -> str:
-        return str(self.get(name)["metadata"]["resourceVersion"])
-
-    def gone(self, name: str) -> bool:
-        return missing(self.api, f"{CONFIGMAPS}/{name}")
-
-
-def missing(api: KubeClient, path: str) -> bool:
-    try:
-        api.get(path)
-    except KubeFault as fault:
-        assert fault.missing, fault
-        return True
-    return False
-
-
-def await_that(condition: Callable[[], object], what: str) -> float:
-    """Wait until it holds; gives the seconds."""
-    begin = time.monotonic()
-    while not condition():
-        assert time.monotonic() - begin < SECONDS, f"not in {SECONDS:.0f} s: {what}"
-        time.sleep(0.1)
-    return time.monotonic() - begin
-
-
-def kubectl(*arguments: str) -> str:
-    return subprocess.run(["kubectl", *arguments], check=True, capture_output=True, text=True).stdout
-
-
-def table(
-    policy: RoutingPolicy, revision: int = 1, weight: int = 10_000, *, frontend: str = "fe-a", term: int = 1
-) -> RoutingTable:
-    return table_of(revision, weight, frontend=frontend, name=policy.metadata.name, uid=policy.metadata.uid, term=term)
 
 
 def facts() -> Json:
@@ -157,8 +69,8 @@ def facts() -> Json:
     assert answer(lambda: here.api.delete(f"{CONFIGMAPS}/facts", uid=uid, resource_version="1")) == 409
     here.api.delete(f"{CONFIGMAPS}/facts", uid=uid)
     here.api.delete(f"{CONFIGMAPS}/facts")
-    elsewhere = {**manifest, "metadata": {"name": "facts", "namespace": "nowhere"}}
-    assert answer(lambda: here.api.create("/api/v1/namespaces/nowhere/configmaps", elsewhere)) == 404
+    homeless = {**manifest, "metadata": {"name": "facts", "namespace": "nowhere"}}
+    assert answer(lambda: here.api.create("/api/v1/namespaces/nowhere/configmaps", homeless)) == 404
     return {}
 
 
@@ -318,10 +230,6 @@ def heartbeats() -> Json:
     return {}
 
 
-def stamp(seconds: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
-
-
 def largest(policy: str, engine: str) -> Json:
     """Statuses at every bound are taken whole, and describe stays readable. Arguments: both statuses as JSON."""
     here = Here()
@@ -396,163 +304,23 @@ def many(number: str) -> Json:
     return {"tables": len(tables), "tables s": round(published, 2), "statuses s": round(shown, 2)}
 
 
-# Another cluster
-
-
-@contextlib.contextmanager
-def far_file(change: Callable[[Json], None] = lambda _: None) -> Iterator[Path]:
-    """A kubeconfig file of the other cluster, as an administrator would mount it."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kubeconfig"
-        config = yaml.safe_load(Path(os.environ["FAR"]).read_text())
-        change(config)
-        path.write_text(yaml.safe_dump(config))
-        yield path
-
-
-def far_api(path: Path) -> KubeClient:
-    api = remote_client("far", read_access(path), lambda: True)
-    with contextlib.suppress(KubeFault):
-        api.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
-    return api
-
-
-def settle(here: Here, made: ClusterPublisher, places: dict[TableKey, Place], rounds: int = 4) -> None:
-    for _ in range(rounds):
-        here.now += 60
-        made.tables.barred(places)
-        made.publish([], places)
-        for remote in made._clusters.tables.remotes.values():
-            remote.wait(SECONDS)
-
-
-def elsewhere() -> Json:
-    """A table in a second cluster with an authority of its own: unowned, in the inventory, swept when orphaned."""
-    here = Here()
-    policy = here.policy()
-    places = places_of(policy)
-    b = key(frontend="fe-b")
-    places[b] = places[b]._replace(cluster="far")
-    with far_file() as path:
-        far = far_api(path)
-        here.publisher(clusters={"far": path})  # learns the term that stands
-        made = here.publisher(clusters={"far": path})
-        settle(here, made, places)
-        tables = [table(policy, 4, frontend=name, term=here.term) for name in ("fe-a", "fe-b")]
-        assert len(made.publish(tables, places)) == 2
-        settle(here, made, places)
-        found = far.get(f"{CONFIGMAPS}/headrace-chat-fe-b")
-        assert "ownerReferences" not in found["metadata"]
-        assert seen_of(found).table == tables[1]
-        made.beat(here.now, stamp(0))
-        for remote in made._clusters.tables.remotes.values():
-            remote.wait(SECONDS)
-        assert not missing(far, f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/headrace-heartbeat")
-        foreign = {
-            **found,
-            "metadata": {"name": "theirs", "labels": {**found["metadata"]["labels"], "headrace.dev/policy-uid": "x"}},
-        }
-        with contextlib.suppress(KubeFault):
-            far.create(CONFIGMAPS, foreign)
-        made.close()
-        here.api.delete(f"{GROUP}/routingpolicies/chat")
-        here.term += 1
-        second = here.publisher(clusters={"far": path})
-        second.tables.barred({})
-        stands = [one for one in second.tables.tables() if one.frontend == "fe-b" and one.policy == "chat"]
-        assert [one.identity.term for one in stands] == [here.term], "the new term is stamped there too"
-        for _ in range(2):
-            second.remove_orphans([b], certain=True)
-        settle(here, second, {})
-        assert missing(far, f"{CONFIGMAPS}/headrace-chat-fe-b")
-        assert not missing(far, f"{CONFIGMAPS}/theirs")
-        far.delete(f"{CONFIGMAPS}/theirs")
-        inventory = here.api.get(f"/api/v1/namespaces/{OPS}/configmaps/headrace-inventory-far")
-        assert inventory["data"]["tables.json"] == "{}"
-        second.close()
-    wrong = yaml.safe_load(Path(os.environ["KUBECONFIG"]).read_text())["clusters"][0]["cluster"][
-        "certificate-authority-data"
-    ]
-    with far_file(
-        lambda config: config["clusters"][0]["cluster"].update({"certificate-authority-data": wrong})
-    ) as path:
-        here.term += 1
-        distrusting = here.publisher(clusters={"far": path})
-        assert distrusting.tables.barred(places) == {b}
-        assert "TLS" in distrusting.tables.refusals[b].message, distrusting.tables.refusals
-        distrusting.close()
-    return {}
-
-
-def far_silent(flag: str) -> Json:
-    """While another cluster hangs (the test pauses its API server), publishing here takes its usual time.
-
-    flag: a file; this makes it when the other is to be paused, and waits until the test took it away, twice.
-    """
-    here = Here()
-    policy = here.policy()
-    places = places_of(policy)
-    b = key(frontend="fe-b")
-    places[b] = places[b]._replace(cluster="far")
-    with far_file() as path:
-        far = far_api(path)
-        made = here.publisher(clusters={"far": path})
-        settle(here, made, places)
-        made.publish([table(policy, 1, frontend=name, term=here.term) for name in ("fe-a", "fe-b")], places)
-        settle(here, made, places)
-        usual = [publish_once(made, policy, places, revision, here.term) for revision in range(2, 12)]
-        asked(flag)
-        made.publish([table(policy, 20, 5_000, frontend="fe-b", term=here.term)], places)
-        begin, slow = time.monotonic(), []
-        revision = 21
-        while made.tables.barred(places) != {b}:
-            assert time.monotonic() - begin < SECONDS
-            slow.append(publish_once(made, policy, places, revision, here.term))
-            revision += 1
-        for _ in range(10):
-            slow.append(publish_once(made, policy, places, revision, here.term))
-            revision += 1
-        assert made.tables.refusals[b].reason == "ClusterUnreachable"
-        made.policy_statuses["inf/chat"] = STATUS
-        made.show_policies([policy], {}, stamp(0))
-        made.flush(0.0)
-        found = here.api.get(f"{GROUP}/routingpolicies/chat")["status"]["conditions"]
-        assert [one["reason"] for one in found if one["type"] == "Published"] == ["ClusterUnreachable"]
-        asked(flag)
-
-        def back() -> bool:
-            settle(here, made, places, 1)
-            return made.tables.barred(places) == frozenset()
-
-        seconds = await_that(back, "the other cluster is back")
-        assert made.publish([table(policy, 90, 2_500, frontend="fe-b", term=here.term)], places)
-        settle(here, made, places)
-        standing = seen_of(far.get(f"{CONFIGMAPS}/headrace-chat-fe-b")).table
-        assert standing is not None
-        assert standing.identity.revision == 90
-        far.delete(f"{CONFIGMAPS}/headrace-chat-fe-b")
-        made.close()
-    return {"usual ms": ms(usual), "while it hangs ms": ms(slow), "back after s": round(seconds, 1)}
-
-
-def publish_once(
-    made: ClusterPublisher, policy: RoutingPolicy, places: dict[TableKey, Place], revision: int, term: int
-) -> float:
-    begin = time.monotonic()
-    made.tables.barred(places)
-    assert made.publish([table(policy, revision, revision, term=term)], places)
-    return time.monotonic() - begin
-
-
-def ms(seconds: list[float]) -> Json:
-    return {"median": round(sorted(seconds)[len(seconds) // 2] * 1000), "max": round(max(seconds) * 1000)}
-
-
-def asked(flag: str) -> None:
-    Path(flag).touch()
-    await_that(lambda: not Path(flag).exists(), "the test did what was asked")
-
+SCENARIOS: dict[str, Callable[..., Json]] = {
+    each.__name__: each
+    for each in (
+        facts,
+        idempotent,
+        fencing,
+        ownership,
+        events,
+        heartbeats,
+        largest,
+        statuses,
+        many,
+        elsewhere,
+        far_silent,
+    )
+}
 
 if __name__ == "__main__":
-    done = globals()[sys.argv[1]](*sys.argv[2:])
+    done = SCENARIOS[sys.argv[1]](*sys.argv[2:])
     sys.stdout.write(json.dumps(done) + "\n")
