@@ -70,7 +70,7 @@ part cluster-stage cluster sample demo_cluster
 part cluster-operator cluster operator_live
 part cluster-writes cluster publisher_live router_live access_live
 part cluster-install cluster install
-part cluster-tenants cluster namespaces_and_clusters
+part cluster-tenants cluster namespaces another_cluster
 part cluster-itself cluster cluster
 part cluster-gitops cluster gitops_argocd
 for each in "${!asides[@]}"; do
