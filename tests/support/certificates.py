@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import ssl
 import tempfile
@@ -9,7 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import trustme
+
+from headrace_api.table import RoutingTable, TableTls
+from headrace_router.server.access_files import AccessFiles
 
 
 @dataclass(frozen=True)
@@ -85,3 +90,13 @@ class MountedSecret:
         for link in self.folder.iterdir():
             if link.is_symlink() and not link.name.startswith("..") and link.name not in files:
                 link.unlink()
+
+
+def trusted_engines(
+    table: RoutingTable, access: AccessFiles, authority: Authority, credentials: Path
+) -> tuple[RoutingTable, AccessFiles]:
+    """The same with all engines believed by an authority, whose ConfigMap is mounted below ``credentials``."""
+    MountedSecret(credentials / table.policy_namespace / "configmaps" / "ca").put(ca__crt=authority.cert)
+    tls = TableTls(ca_config_map="ca", ca_key="ca.crt")
+    engines = tuple(msgspec.structs.replace(engine, tls=tls) for engine in table.engines)
+    return msgspec.structs.replace(table, engines=engines), dataclasses.replace(access, credentials=credentials)

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import json
 import signal
 import ssl
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
 import openai
 import pytest
 
-from headrace_api.table import TableTls
 from headrace_router.listener import tls as client_tls
 from headrace_router.listener.tls import Handshakes
 from headrace_router.server.access_files import AccessFiles
-from support.certificates import Authority, MountedSecret
+from support.certificates import Authority, MountedSecret, trusted_engines
 from support.fake_engine import Exchange, FakeEngine, answers, streams
 from support.raw_client import RawClient, ask, post
 from support.router_process import metric, reads, ready, router_in_loop, router_process, until, until_async
@@ -226,13 +223,9 @@ async def test_large_bodies_pass_through_tls_on_both_sides(
             sent += 1
         await exchange.end_chunks()
 
-    credentials = tmp_path / "credentials"
-    MountedSecret(credentials / "inference" / "configmaps" / "ca").put(ca__crt=authority.cert)
     async with FakeEngine(script, tls=authority.issue("127.0.0.1").server()) as engine:
         table = routing_table({"a": engine.url})
-        tls = TableTls(ca_config_map="ca", ca_key="ca.crt")
-        table = msgspec.structs.replace(table, engines=(msgspec.structs.replace(table.engines[0], tls=tls),))
-        access = dataclasses.replace(files(secret), credentials=credentials)
+        table, access = trusted_engines(table, files(secret), authority, tmp_path / "credentials")
         async with (
             router_in_loop(tmp_path / "t", table, access=access) as router,
             RawClient(router.address, authority.client(), limit=2**16) as client,

@@ -13,14 +13,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from headrace_api.table import TableTls
 from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.server import Router
 from headrace_router.upstream.port import Address, NotSent
-from support.certificates import Authority, MountedSecret
+from support.certificates import Authority, trusted_engines
 from support.fake_engine import EVENT, Exchange, FakeEngine
 from support.raw_client import RawClient, ask, post
 from support.router_process import in_flight, router_in_loop, until
@@ -101,12 +99,10 @@ async def serving(folder: Path, tls: bool) -> AsyncIterator[tuple[Router, ssl.SS
         return
     authority = Authority()
     issued = authority.issue("127.0.0.1")
-    MountedSecret(folder / "credentials/inference/configmaps/ca").put(ca__crt=authority.cert)
-    access = AccessFiles(issued.write(folder / "tls"), credentials=folder / "credentials")
     async with FakeEngine(script, tls=issued.server()) as engine:
+        access = AccessFiles(issued.write(folder / "tls"))
         table = routing_table({"a": engine.url})
-        trusting = msgspec.structs.replace(table.engines[0], tls=TableTls(ca_config_map="ca", ca_key="ca.crt"))
-        table = msgspec.structs.replace(table, engines=(trusting,))
+        table, access = trusted_engines(table, access, authority, folder / "credentials")
         async with router_in_loop(folder / "t", table, access=access) as router:
             yield router, authority.client()
 

@@ -1,11 +1,14 @@
 """Real clients through the router, unchanged: each does the same directly at the engine and through the router, and the
-engine gets the same bytes and the client the same answer (issue 5, Must show: Real clients)."""
+engine gets the same bytes and the client the same answer (issue 5, Must show: Real clients), be the listener plain or
+TLS."""
 
 import asyncio
 import base64
 import http.client
 import json
 import shutil
+import socket
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +19,9 @@ import msgspec
 import openai
 import pytest
 
+from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.server import Router
+from support.certificates import Authority, Issued, trusted_engines
 from support.fake_engine import Arrived, FakeEngine
 from support.model_server import model_server
 from support.raw_client import RawClient, post
@@ -32,17 +37,58 @@ ANTHROPIC_TOOL = {"name": "weather", "input_schema": WEATHER}
 NOT_PASSED = {"host", "connection", "x-forwarded-for", "x-request-id", "expect", "transfer-encoding"}
 
 
+EVERY_FORM = pytest.mark.parametrize("form", ["plain", "tls", "tls on both sides"])
+
+
+@pytest.fixture(params=["plain", "tls"])
+def form(request: pytest.FixtureRequest) -> str:
+    """How clients reach the router, and where a test says so the router its engine."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def authority() -> Authority:
+    return Authority()
+
+
+@pytest.fixture(scope="module")
+def issued(authority: Authority) -> Issued:
+    """Of the router and the engine."""
+    return authority.issue("127.0.0.1")
+
+
+@pytest.fixture(scope="module")
+def trust(authority: Authority) -> ssl.SSLContext:
+    """What clients believe."""
+    return authority.client()
+
+
+@pytest.fixture(scope="module")
+def authorities(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The same for curl."""
+    path = tmp_path_factory.mktemp("curl") / "ca.pem"
+    path.write_bytes(authority.cert)
+    return "--cacert", str(path)
+
+
 @pytest.fixture
-async def engine() -> AsyncIterator[FakeEngine]:
-    async with FakeEngine(model_server) as made:
+async def engine(form: str, issued: Issued) -> AsyncIterator[FakeEngine]:
+    async with FakeEngine(model_server, tls=issued.server() if form == "tls on both sides" else None) as made:
         yield made
 
 
 @pytest.fixture
-async def router(tmp_path: Path, engine: FakeEngine) -> AsyncIterator[Router]:
+async def router(
+    tmp_path: Path, engine: FakeEngine, form: str, authority: Authority, issued: Issued
+) -> AsyncIterator[Router]:
     table = routing_table({"a": engine.url})
     able = tuple(msgspec.structs.replace(each, capabilities=("tools", "vision")) for each in table.engines)
-    async with router_in_loop(tmp_path / "t", msgspec.structs.replace(table, engines=able)) as made:
+    table = msgspec.structs.replace(table, engines=able)
+    access = AccessFiles() if form == "plain" else AccessFiles(tls=issued.write(tmp_path / "tls"))
+    if engine.tls is not None:
+        table, access = trusted_engines(table, access, authority, tmp_path / "credentials")
+    async with router_in_loop(tmp_path / "t", table, access=access) as made:
+        assert made.address.startswith("http:" if form == "plain" else "https:")
         yield made
         assert in_flight(made) == 0
 
@@ -87,19 +133,24 @@ ANTHROPIC_CONTENTS: dict[str, object] = {
 }
 
 
-def openai_at(url: str) -> openai.AsyncOpenAI:
-    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0)
+def openai_at(url: str, trust: ssl.SSLContext) -> openai.AsyncOpenAI:
+    http = openai.DefaultAsyncHttpxClient(verify=trust)
+    return openai.AsyncOpenAI(base_url=f"{url}/v1", api_key="secret", max_retries=0, http_client=http)
 
 
-def anthropic_at(url: str) -> anthropic.AsyncAnthropic:
-    return anthropic.AsyncAnthropic(base_url=url, api_key="secret", max_retries=0)
+def anthropic_at(url: str, trust: ssl.SSLContext) -> anthropic.AsyncAnthropic:
+    http = anthropic.DefaultAsyncHttpxClient(verify=trust)
+    return anthropic.AsyncAnthropic(base_url=url, api_key="secret", max_retries=0, http_client=http)
 
 
+@EVERY_FORM
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("content", sorted(OPENAI_CONTENTS))
-async def test_openai_chats(engine: FakeEngine, router: Router, content: str, stream: bool) -> None:
+async def test_openai_chats(
+    engine: FakeEngine, router: Router, trust: ssl.SSLContext, content: str, stream: bool
+) -> None:
     async def ask(url: str) -> str:
-        async with openai_at(url) as client:
+        async with openai_at(url, trust) as client:
             answer = await client.chat.completions.create(**chat(OPENAI_CONTENTS[content], stream=stream))
             if not stream:
                 return str(answer.choices[0].message.content)
@@ -109,9 +160,9 @@ async def test_openai_chats(engine: FakeEngine, router: Router, content: str, st
 
 
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
-async def test_openai_tool_calls(engine: FakeEngine, router: Router, stream: bool) -> None:
+async def test_openai_tool_calls(engine: FakeEngine, router: Router, trust: ssl.SSLContext, stream: bool) -> None:
     async def ask(url: str) -> object:
-        async with openai_at(url) as client:
+        async with openai_at(url, trust) as client:
             answer = await client.chat.completions.create(**chat("Weather?", stream=stream, tools=[OPENAI_TOOL]))
             if not stream:
                 return json.loads(answer.choices[0].message.tool_calls[0].function.arguments)
@@ -123,28 +174,33 @@ async def test_openai_tool_calls(engine: FakeEngine, router: Router, stream: boo
 
 
 @pytest.mark.parametrize("texts", ["one", ["one", "two", PROMPT[:400_000]]], ids=["one", "list"])
-async def test_openai_embeddings(engine: FakeEngine, router: Router, texts: str | list[str]) -> None:
+async def test_openai_embeddings(
+    engine: FakeEngine, router: Router, trust: ssl.SSLContext, texts: str | list[str]
+) -> None:
     async def ask(url: str) -> list[float]:
-        async with openai_at(url) as client:
+        async with openai_at(url, trust) as client:
             return (await client.embeddings.create(model="m", input=texts)).data[0].embedding
 
     assert await same(engine, router, ask) == [0.5, -1.25, 3.0]
 
 
-async def test_openai_responses_without_store(engine: FakeEngine, router: Router) -> None:
+async def test_openai_responses_without_store(engine: FakeEngine, router: Router, trust: ssl.SSLContext) -> None:
     async def ask(url: str) -> str:
-        async with openai_at(url) as client:
+        async with openai_at(url, trust) as client:
             return (await client.responses.create(model="m", input="Hi", store=False)).output_text
 
     assert await same(engine, router, ask) == "Grüß dich"
 
 
+@EVERY_FORM
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("content", sorted(ANTHROPIC_CONTENTS))
-async def test_anthropic_messages(engine: FakeEngine, router: Router, content: str, stream: bool) -> None:
+async def test_anthropic_messages(
+    engine: FakeEngine, router: Router, trust: ssl.SSLContext, content: str, stream: bool
+) -> None:
     async def ask(url: str) -> str:
         wanted: dict[str, Any] = chat(ANTHROPIC_CONTENTS[content], max_tokens=9)
-        async with anthropic_at(url) as client:
+        async with anthropic_at(url, trust) as client:
             if not stream:
                 block = (await client.messages.create(**wanted)).content[0]
                 assert block.type == "text"
@@ -156,9 +212,9 @@ async def test_anthropic_messages(engine: FakeEngine, router: Router, content: s
     assert "secret" in str(engine.requests[1].headers)
 
 
-async def test_anthropic_tool_use(engine: FakeEngine, router: Router) -> None:
+async def test_anthropic_tool_use(engine: FakeEngine, router: Router, trust: ssl.SSLContext) -> None:
     async def ask(url: str) -> object:
-        async with anthropic_at(url) as client:
+        async with anthropic_at(url, trust) as client:
             block = (await client.messages.create(**chat("Weather?", max_tokens=9, tools=[ANTHROPIC_TOOL]))).content[0]
             assert block.type == "tool_use"
             return block.input
@@ -166,11 +222,11 @@ async def test_anthropic_tool_use(engine: FakeEngine, router: Router) -> None:
     assert await same(engine, router, ask) == {"city": "Zürich"}
 
 
-async def test_both_clients_understand_refusals(router: Router) -> None:
-    async with openai_at(router.address) as client:
+async def test_both_clients_understand_refusals(router: Router, trust: ssl.SSLContext) -> None:
+    async with openai_at(router.address, trust) as client:
         with pytest.raises(openai.NotFoundError, match="no routing table has a model"):
             await client.chat.completions.create(**chat("Hi") | {"model": "none"})
-    async with anthropic_at(router.address) as client_:
+    async with anthropic_at(router.address, trust) as client_:
         with pytest.raises(anthropic.NotFoundError, match="no routing table has a model"):
             await client_.messages.create(**chat("Hi", max_tokens=9) | {"model": "none"})
         with pytest.raises(anthropic.BadRequestError):
@@ -205,23 +261,33 @@ async def curl(*arguments: str) -> bytes:
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
 @pytest.mark.parametrize("content", ["short", "2 MiB"])
 async def test_curl(
-    tmp_path: Path, engine: FakeEngine, router: Router, how: tuple[str, ...], stream: bool, content: str
+    tmp_path: Path,
+    engine: FakeEngine,
+    router: Router,
+    authorities: tuple[str, str],
+    how: tuple[str, ...],
+    stream: bool,
+    content: str,
 ) -> None:
     body = json.dumps(chat(OPENAI_CONTENTS[content], stream=stream), ensure_ascii=False).encode()
     (tmp_path / "body").write_bytes(body)
-    sent = ("--data-binary", f"@{tmp_path}/body", "--header", "Content-Type: application/json")
-    directly = await curl(*sent, f"{engine.url}/v1/chat/completions")
+    sent = (*authorities, "--data-binary", f"@{tmp_path}/body", "--header", "Content-Type: application/json")
+    # To an engine that knows no Expect curl would wait a second with a large body.
+    directly = await curl("--header", "Expect:", *sent, f"{engine.url}/v1/chat/completions")
     routed = await curl(*how, *sent, f"{router.address}/v1/chat/completions")
     assert routed == directly
     assert [request.body == body for request in engine.requests] == [True, True]
     assert engine.requests[1].values("Content-Length") == [str(len(body))]
 
 
-async def test_curl_asks_on_with_one_connection(tmp_path: Path, engine: FakeEngine, router: Router) -> None:
+async def test_curl_asks_on_with_one_connection(
+    tmp_path: Path, engine: FakeEngine, router: Router, authorities: tuple[str, str]
+) -> None:
     """Hot, slow, refused and hot again on one connection."""
     (tmp_path / "body").write_bytes(json.dumps(chat("Hi")).encode())
     url = f"{router.address}/v1/chat/completions"
     one = (
+        *authorities,
         "--data-binary",
         f"@{tmp_path}/body",
         "--write-out",
@@ -232,7 +298,8 @@ async def test_curl_asks_on_with_one_connection(tmp_path: Path, engine: FakeEngi
     process = await asyncio.create_subprocess_exec(
         "curl", "--silent", "--max-time", "20",
         *one, url, "--next", *one, "--header", "Transfer-Encoding: chunked", url,
-        "--next", *one, f"{router.address}/nowhere", "--next", "--head", *one[2:], f"{router.address}/v1/models",
+        "--next", *one, f"{router.address}/nowhere",
+        "--next", "--head", *authorities, *one[4:], f"{router.address}/v1/models",
         "--next", *one, url,
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
@@ -241,12 +308,14 @@ async def test_curl_asks_on_with_one_connection(tmp_path: Path, engine: FakeEngi
     assert len(engine.requests) == 3
 
 
-async def test_pythons_own_client(engine: FakeEngine, router: Router) -> None:
+async def test_pythons_own_client(engine: FakeEngine, router: Router, trust: ssl.SSLContext) -> None:
     """It writes head and body apart, keeps its connection, and sends iterables in chunks."""
     bodies = [json.dumps(chat(text)).encode() for text in ("Hi", PROMPT)]
 
     def ask() -> list[bytes]:
-        client = http.client.HTTPConnection(urlsplit(router.address).netloc, timeout=20)
+        to = urlsplit(router.address)
+        plain = http.client.HTTPConnection(to.netloc, timeout=20)
+        client = http.client.HTTPSConnection(to.netloc, timeout=20, context=trust) if to.scheme == "https" else plain
         got = []
         for body in (*bodies, iter([bodies[0][:7], bodies[0][7:]])):
             client.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})
@@ -259,7 +328,35 @@ async def test_pythons_own_client(engine: FakeEngine, router: Router) -> None:
     assert [request.body for request in engine.requests] == [*bodies, bodies[0]]
 
 
-async def test_pipelined_requests_of_all_kinds(engine: FakeEngine, router: Router) -> None:
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_a_plain_http_1_0_client(engine: FakeEngine, router: Router, trust: ssl.SSLContext, stream: bool) -> None:
+    """It says no Host, knows no chunks, and reads until the connection ends, which over TLS must be TLS's own end."""
+    body = json.dumps(chat("Hi", stream=stream)).encode()
+
+    def ask() -> bytes:
+        to = urlsplit(router.address)
+        client = socket.create_connection((to.hostname, to.port), timeout=20)
+        if to.scheme == "https":
+            client = trust.wrap_socket(client, server_hostname=to.hostname, suppress_ragged_eofs=False)
+        with client:
+            client.sendall(b"POST /v1/chat/completions HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body))
+            client.sendall(body)
+            return b"".join(iter(lambda: client.recv(4096), b""))
+
+    head, _, content = (await asyncio.to_thread(ask)).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert b"chunked" not in head
+    if stream:
+        assert content.startswith(b"data: {")
+        assert content.endswith(b"data: [DONE]\n\n")
+    else:
+        assert json.loads(content)["choices"][0]["message"]["content"] == "Grüß dich"
+    assert engine.requests[0].body == body
+
+
+async def test_pipelined_requests_of_all_kinds(
+    engine: FakeEngine, router: Router, form: str, trust: ssl.SSLContext
+) -> None:
     """Answered in order, whichever way each goes."""
     paths = ["/v1/chat/completions", "/v1/embeddings", "/v1/messages", "/v1/responses"] * 3
     chunked = b"POST %b HTTP/1.1\r\nHost: r\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n"
@@ -268,7 +365,7 @@ async def test_pipelined_requests_of_all_kinds(engine: FakeEngine, router: Route
         post(body, path) if number % 2 else chunked % (path.encode(), len(body), body)
         for number, path in enumerate(paths)
     )
-    async with RawClient(router.address) as client:
+    async with RawClient(router.address, None if form == "plain" else trust) as client:
         await client.send(raw + b"GET /v1/models HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n")
         said_ = await client.to_end()
     kinds = {"/v1/chat/completions": b'"chat.completion"', "/v1/embeddings": b'"embedding"',
