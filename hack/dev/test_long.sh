@@ -53,7 +53,8 @@ declare -A asides=()
 trap 'exit 130' INT
 trap 'exit 143' TERM
 trap 'for each in "${!asides[@]}"; do kill -- "-$each" 2>/dev/null; done' EXIT
-beside chaos compiled "$bin/pytest" -q --form compiled -m long tests/integration/router/test_chaos.py
+chaos=tests/integration/router/test_chaos.py
+beside chaos compiled "$bin/pytest" -q --form compiled -m long -k quarter $chaos
 beside cluster-calm cluster prometheus_installed -k $calm
 part properties env HEADRACE_EXAMPLES=10 "$bin/pytest" -q tests/property --timeout 1200
 fuzz=tests/integration/test_fuzz_http1.py
@@ -63,6 +64,7 @@ part properties-compiled compiled env HEADRACE_EXAMPLES=10 "$bin/pytest" -q --fo
   tests/property/{http1,router_core,router_proxy} --timeout 1200
 part both-ways compiled env HEADRACE_EXAMPLES=16 "$bin/pytest" -q --form compiled \
   tests/integration/router/test_both_ways.py --timeout 1200
+part chaos-processes compiled "$bin/pytest" -q --form compiled -m long -k five $chaos
 part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
 part cluster-availability cluster high_availability
 part cluster-prometheus cluster prometheus_installed prometheus_live -k "not $calm"

@@ -4,6 +4,9 @@ Half of the engines are steady, so that no request need be lost: a client that s
 engine broke off after the first body byte, which then is never taken for an end (protection.md, Retries; router.md,
 Streams; STR-01, RET-04). Tables are swapped each second. At the end nothing is left: no request in flight, no exchange,
 no connection, no descriptor, no task, and no more memory than after the first part.
+
+Of several processes one is killed early on, and another later: whose connections it had may lose their answers, nobody
+else (router.md, Several processes).
 """
 
 from __future__ import annotations
@@ -11,12 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,10 @@ import pytest
 
 from headrace_api.table import TableRetry, TableTimeouts
 from support.chaos_engines import ChaosEngine
-from support.raw_client import RawClient, read_answer
-from support.router_process import SERVING, metric, until_async
+from support.raw_client import RawClient, get, read_answer
+from support.router_process import metric, until_async
 from support.router_table import EngineAt, routing_table, table_bytes
+from support.watched import Held, Watched, watched_router
 
 SEED = 20261130
 CLIENTS = 48
@@ -40,69 +42,16 @@ CHANCES = (60, 8, 12, 6, 6, 8)
 TIMEOUTS = TableTimeouts(connect=10.0, first_byte=10.0, idle=10.0, send=30.0, unary=15.0)
 # What a client waits for an answer: all of its attempts.
 PATIENCE = 120.0
+KILL_EVERY = 45.0
 
 
-@dataclass
-class Watched:
-    """A router process that tells what it holds."""
+@dataclass(frozen=True)
+class Connected:
+    """A client's connection. since: before it was begun."""
 
-    process: asyncio.subprocess.Process
-    url: str
-    admin: str
-    lines: asyncio.Queue[str]
-
-    async def held(self) -> dict[str, int]:
-        self.process.send_signal(signal.SIGUSR1)
-        async with asyncio.timeout(60):
-            found: dict[str, int] = json.loads(await self.lines.get())
-        return found
-
-
-@asynccontextmanager
-async def watched_router(table: Path) -> AsyncIterator[Watched]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "support.watched_router",
-        str(table),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
-    lines: asyncio.Queue[str] = asyncio.Queue()
-    found: asyncio.Future[tuple[str, str]] = asyncio.get_running_loop().create_future()
-    said: list[str] = []
-
-    async def read_errors() -> None:
-        assert process.stderr is not None
-        async for line in process.stderr:
-            text = line.decode()
-            if match := SERVING.search(text):
-                found.set_result((match[1], match[2]))
-            if "Traceback" in text or said:
-                said.append(text)
-
-    async def read_lines() -> None:
-        assert process.stdout is not None
-        async for line in process.stdout:
-            lines.put_nowait(line.decode())
-
-    readers = [asyncio.create_task(read_errors()), asyncio.create_task(read_lines())]
-    try:
-        async with asyncio.timeout(60):
-            url, admin = await found
-        yield Watched(process, url, admin, lines)
-        process.terminate()
-        async with asyncio.timeout(60):
-            assert await process.wait() == 0
-        await asyncio.gather(*readers)
-        assert not said, "".join(said)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-        for reader in readers:
-            reader.cancel()
+    client: RawClient
+    port: int
+    since: float
 
 
 @dataclass
@@ -143,52 +92,64 @@ class Clients:
             f"Content-Length: {len(body)}\r\n\r\n"
         ).encode() + body
 
+    @asynccontextmanager
+    async def _connected(self, way: str, limit: int = 2**25) -> AsyncIterator[Connected]:
+        """A connection, which may be lost if a worker was killed that had it."""
+        since = time.monotonic()
+        async with RawClient(self.router.url, limit=limit) as client:
+            made = Connected(client, client.writer.get_extra_info("sockname")[1], since)
+            try:
+                yield made
+            except ConnectionError as error:
+                self._lost(made, f"{way}: {error!r}")
+
     async def _stays(self, request: bytes, token: str, stream: bool) -> None:
-        async with RawClient(self.router.url) as client:
-            await client.send(request.replace(b"Host: r\r\n", b"Host: r\r\nConnection: close\r\n", 1))
-            self._judge(await client.to_end(PATIENCE), token, stream)
+        async with self._connected("stays") as made:
+            await made.client.send(request.replace(b"Host: r\r\n", b"Host: r\r\nConnection: close\r\n", 1))
+            self._judge(made, await made.client.to_end(PATIENCE), token, stream)
 
     async def _slow_reader(self, request: bytes, token: str, stream: bool) -> None:
-        async with RawClient(self.router.url, limit=2_000) as client:
-            await client.send(request.replace(b"Host: r\r\n", b"Host: r\r\nConnection: close\r\n", 1))
+        async with self._connected("slow reader", limit=2_000) as made:
+            await made.client.send(request.replace(b"Host: r\r\n", b"Host: r\r\nConnection: close\r\n", 1))
             await asyncio.sleep(self.rng.uniform(0.0, 1.0))
-            self._judge(await client.to_end(PATIENCE), token, stream)
+            self._judge(made, await made.client.to_end(PATIENCE), token, stream)
 
     async def _leaves_at_once(self, request: bytes, _token: str, _stream: bool) -> None:
-        async with RawClient(self.router.url) as client:
-            await client.send(request)
+        async with self._connected("leaves at once") as made:
+            await made.client.send(request)
 
     async def _leaves_midway(self, request: bytes, _token: str, _stream: bool) -> None:
-        async with RawClient(self.router.url) as client:
-            await client.send(request)
+        async with self._connected("leaves midway") as made:
+            await made.client.send(request)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self.rng.uniform(0.0, 0.3)):
-                    await client.reader.read(self.rng.randrange(1, 2_000))
+                    await made.client.reader.read(self.rng.randrange(1, 2_000))
 
     async def _half_a_body(self, request: bytes, _token: str, _stream: bool) -> None:
-        async with RawClient(self.router.url) as client:
-            await client.send(request[: self.rng.randrange(1, len(request))])
+        async with self._connected("half a body") as made:
+            await made.client.send(request[: self.rng.randrange(1, len(request))])
             await asyncio.sleep(self.rng.uniform(0.0, 0.1))
 
     async def _pipelines(self, request: bytes, token: str, stream: bool) -> None:
         models = b"GET /v1/models HTTP/1.1\r\nHost: r\r\nConnection: close\r\n\r\n"
-        async with RawClient(self.router.url) as client:
-            await client.send(models.replace(b"Connection: close\r\n", b"") + request + models)
-            raw = await client.to_end(PATIENCE)
-        first, _, rest = raw.partition(b'"owned_by":"headrace"}]}')
-        if not first.startswith(b"HTTP/1.1 200"):
-            self.needless.append(f"pipelined: {first[:100]!r}")
-        end = rest.rfind(b"HTTP/1.1 200 OK\r\n")
-        self._judge(rest[:end] if end > 0 else rest, token, stream)
+        async with self._connected("pipelines") as made:
+            await made.client.send(models.replace(b"Connection: close\r\n", b"") + request + models)
+            raw = await made.client.to_end(PATIENCE)
+            first, _, rest = raw.partition(b'"owned_by":"headrace"}]}')
+            if not first.startswith(b"HTTP/1.1 200"):
+                self._lost(made, f"pipelined: {first[:100]!r}")
+                return
+            end = rest.rfind(b"HTTP/1.1 200 OK\r\n")
+            self._judge(made, rest[:end] if end > 0 else rest, token, stream)
 
-    def _judge(self, raw: bytes, token: str, stream: bool) -> None:
+    def _judge(self, made: Connected, raw: bytes, token: str, stream: bool) -> None:
         """A whole answer of one's own; or one that its engine began and broke off, and that says so."""
         begun = any(token in each.begun for each in self.engines)
         if not raw:
             # What an engine sends in one piece with its reset may never leave the router.
             self.seen["broken off"] += 1
             if not begun:
-                self.needless.append(f"{token}: nothing at all, stream {stream}")
+                self._lost(made, f"{token}: nothing at all, stream {stream}")
             return
         answer = read_answer(raw)
         mark = token.encode()
@@ -198,9 +159,16 @@ class Clients:
         elif answer.complete and not whole:
             self.needless.append(f"{token}: a clean end of half an answer: {answer.body[-200:]!r}")
         elif not answer.complete and not begun:
-            self.needless.append(f"{token}: broken off by the router: {raw[-200:]!r}")
+            self._lost(made, f"{token}: broken off by the router: {raw[-200:]!r}")
         else:
             self.seen["whole" if answer.complete else "broken off"] += 1
+
+    def _lost(self, made: Connected, what: str) -> None:
+        """Lost with a worker that was killed, or needlessly."""
+        if self.router.had(made.port, made.since):
+            self.seen["killed"] += 1
+        else:
+            self.needless.append(what)
 
 
 async def swap_each_second(path: Path, engines: list[ChaosEngine], rng: Random) -> None:
@@ -227,14 +195,16 @@ def write(path: Path, engines: list[ChaosEngine], revision: int, weights: list[i
 
 
 @pytest.mark.parametrize(
-    "seconds",
+    ("processes", "seconds"),
     [
-        pytest.param(60.0, id="a minute"),
-        pytest.param(900.0, id="a quarter of an hour", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+        pytest.param(1, 60.0, id="a minute"),
+        pytest.param(2, 12.0, id="two processes"),
+        pytest.param(1, 900.0, id="a quarter of an hour", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
+        pytest.param(2, 300.0, id="two processes for five minutes", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],
 )
 @pytest.mark.timeout(400)
-async def test_nothing_is_lost_needlessly_and_nothing_is_left(tmp_path: Path, seconds: float) -> None:
+async def test_nothing_is_lost_needlessly_and_nothing_is_left(tmp_path: Path, processes: int, seconds: float) -> None:
     rng = Random(SEED)
     engines = [ChaosEngine(Random(SEED + at), steady=at < STEADY) for at in range(STEADY + UNSTEADY)]
     table = tmp_path / "t.json"
@@ -242,15 +212,17 @@ async def test_nothing_is_lost_needlessly_and_nothing_is_left(tmp_path: Path, se
         for each in engines:
             await stack.enter_async_context(each.engine)
         write(table, engines, 1, [1] * len(engines))
-        router = await stack.enter_async_context(watched_router(table))
+        router = await stack.enter_async_context(watched_router(table, processes))
         at_rest = await router.held()
         clients = Clients(router, engines, rng)
         killers = [asyncio.create_task(each.killed_now_and_then()) for each in engines[STEADY:]]
         swapper = asyncio.create_task(swap_each_second(table, engines, rng))
         asking = [asyncio.create_task(clients.ask_on()) for _ in range(CLIENTS)]
         began = time.monotonic()
-        early: dict[str, int] | None = None
+        early: Held | None = None
         while (passed := time.monotonic() - began) < seconds and not clients.needless:
+            if processes > 1 and passed > seconds / 6 + KILL_EVERY * len(router.killed):
+                await router.kill(len(router.killed) % processes)
             if early is None and passed > seconds / 3:
                 early = await router.held()
             await asyncio.sleep(0.2)
@@ -266,32 +238,62 @@ async def test_nothing_is_lost_needlessly_and_nothing_is_left(tmp_path: Path, se
         sys.stderr.write(f"clients {dict(clients.seen)}; engines {dict(fates)}\n")
         assert clients.needless == []
         assert early is not None
+        if processes > 1:
+            assert clients.seen["killed"] > 0
+            assert await metric(router.admin, "headrace_process_restarts_total") == len(router.killed)
         await all_gone(router, at_rest, early)
 
 
-async def all_gone(router: Watched, at_rest: dict[str, int], early: dict[str, int]) -> None:
+async def all_gone(router: Watched, at_rest: Held, early: Held) -> None:
     """Everything that a request held was given back; connections that are kept for reuse end by themselves."""
 
     async def idle() -> bool:
         return bool(await metric(router.admin, "headrace_in_flight_requests") == 0)
 
     await until_async(idle, 60)
-    last: dict[str, int] = {}
+    # What each process believes that all of them have in flight.
+    for number in range(router.processes):
+        which = f"&process={number}" if router.processes > 1 else ""
+        explained = (await get(router.admin, f"/debug/explain?model=m{which}")).json()
+        assert set(numbers_of(explained, "inFlight")) == {0}, explained
+    last: Held = {}
 
     async def empty() -> bool:
         nonlocal last
         last = await router.held()
-        # The admin page's own connection and the prober's come and go.
-        return (
-            (last["exchanges"], last["clients"]) == (0, 0)
-            and last["engines"] <= 2
-            and last["descriptors"] <= at_rest["descriptors"] + 4
-            and last["tasks"] <= at_rest["tasks"] + 4
-        )
+        return not any(left_behind(now, at_rest[name]) for name, now in last.items())
 
     try:
         await until_async(empty, 60)
     except AssertionError:
         raise AssertionError(f"left behind: {last}, at rest {at_rest}") from None
     sys.stderr.write(f"held at rest {at_rest}, early {early}, at the end {last}\n")
-    assert last["resident"] < 1.2 * early["resident"] + 8 * 2**20
+    assert last.keys() == at_rest.keys() == early.keys()
+    for name, now in last.items():
+        if "resident" in now:
+            assert now["resident"] < 1.2 * early[name]["resident"] + 8 * 2**20, name
+
+
+def left_behind(now: dict[str, int], at_rest: dict[str, int]) -> bool:
+    """Whether a process still holds what is a request's, or what it had of a worker that is gone."""
+    if "tasks" not in now:
+        return now["descriptors"] > at_rest["descriptors"]
+    # The admin page's own connection and the prober's come and go.
+    return (
+        (now["exchanges"], now["clients"]) != (0, 0)
+        or now["engines"] > 2
+        or now["descriptors"] > at_rest["descriptors"] + 4
+        or now["tasks"] > at_rest["tasks"] + 4
+    )
+
+
+def numbers_of(document: object, key: str) -> Iterator[object]:
+    """Every value of a key, however deep."""
+    if isinstance(document, dict):
+        for name, value in document.items():
+            if name == key:
+                yield value
+            yield from numbers_of(value, key)
+    elif isinstance(document, list):
+        for each in document:
+            yield from numbers_of(each, key)

@@ -6,6 +6,8 @@ from collections import Counter
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import pytest
+
 from support.fake_engine import EVENT, Exchange, FakeEngine
 from support.raw_client import RawClient, ask, post
 from support.router_process import Process, ready, router_process, until
@@ -71,16 +73,18 @@ async def use(balancer: Balancer, stop: asyncio.Event, counts: Counter[str], num
                 kept = answer.header("Connection") != "close" and number % 3 > 0
 
 
-async def test_two_replicas_are_rolled_and_no_request_is_lost(tmp_path: Path) -> None:
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_two_replicas_are_rolled_and_no_request_is_lost(tmp_path: Path, processes: int) -> None:
     """Issue 5, SIGTERM under load; SHU-01 (https://github.com/gajus/http-terminator/issues/22): a client that keeps its
     connection hears that it closes and moves on before it does."""
     path = tmp_path / "t.json"
+    arguments = ("--table", str(path), "--processes", str(processes), *DRAIN)
     counts: Counter[str] = Counter()
     balancer, stop = Balancer(), asyncio.Event()
     async with FakeEngine(engine_script) as engine, AsyncExitStack() as stack:
         path.write_bytes(table_bytes(routing_table({"a": engine.url})))
         for _ in range(2):
-            balancer.replicas.append(await stack.enter_async_context(router_process("--table", str(path), *DRAIN)))
+            balancer.replicas.append(await stack.enter_async_context(router_process(*arguments)))
         looking = asyncio.create_task(balancer.look())
         await until(lambda: len(balancer.ready) == 2, 60)
         using = [asyncio.create_task(use(balancer, stop, counts, number)) for number in range(CLIENTS)]
@@ -89,7 +93,7 @@ async def test_two_replicas_are_rolled_and_no_request_is_lost(tmp_path: Path) ->
             while counts["whole"] < begun + 5 * CLIENTS:
                 assert not any(task.done() for task in using), await asyncio.gather(*using)
                 await asyncio.sleep(0.01)
-            balancer.replicas.append(await stack.enter_async_context(router_process("--table", str(path), *DRAIN)))
+            balancer.replicas.append(await stack.enter_async_context(router_process(*arguments)))
             old.terminate()
             assert await old.exit_code() == 0
             balancer.replicas.remove(old)
