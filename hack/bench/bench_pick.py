@@ -2,7 +2,9 @@
 
 `python hack/bench/bench_pick.py`. Peers, in the same run: plain weighted rendezvous over all engines (what a keyed pick
 would cost without slots) and smooth weighted round robin as nginx does it (a keyless one). Prints a table; judges
-nothing (the machine may be shared). Targets: warm pick 5 us, first pick of a slot 100 us at 5,000 engines.
+nothing (the machine may be shared). It measures the form that it finds (docs/adr/0021): compiled by
+`PYTHONPATH=$(make --silent compile) make bench-pick`. Targets: warm pick 5 us, first pick of a slot 100 us at 5,000
+engines.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from headrace_router.core.facts import RequestFacts
 from headrace_router.core.selection import Pick, Selector
 from headrace_router.core.slots import SLOTS, slot_of
 from headrace_router.core.table_check import parse_table
+from headrace_router.telemetry.form import IN_WORDS
 
 SIZES = (3, 64, 256, 1000, 5000)
 
@@ -145,7 +148,9 @@ def row(engines: int, priced: bool) -> str:
 def main() -> None:
     """Print the report."""
     gc.disable()
-    print(f"{SLOTS} slots. Pick and release in us; table in ms. Ratios: the peer's time over the warm pick's.")
+    print(
+        f"{SLOTS} slots, {IN_WORDS}. Pick and release in us; table in ms. Ratios: the peer's time over the warm pick's."
+    )
     print(f"{'':14} {'keyed':^40} {'keyless':^26}  {'table':^34}")
     print(
         f"{'engines':>7} {'priced':>6} {'first':>10} {'warm':>9} {'rendezvous':>11} {'ratio':>7}"
