@@ -22,6 +22,10 @@ RETURNED: Final = 1
 WANTS_SINCE: Final = 2
 WANTED_AT: Final = 3
 FIELDS: Final = 4
+# Of the row of clients' connections: when a process last looked at a new one; below 0, it had no room for it.
+LOOKED_AT: Final = WANTED_AT
+# Microseconds that a connection is left to a process that doesn't look at it: many a turn of a busy loop.
+UNSEEN_US: Final = 500_000
 # Microseconds after which a process that was refused and doesn't ask again no longer wants anything.
 WANTS_US: Final = 200_000
 
@@ -229,10 +233,41 @@ class SharedQueue(WaitQueue):
 
 
 class SharedConnections:
-    """How many of clients' connections each process has: new ones go to those with few."""
+    """How many of clients' connections each process has, and whether it has room: new ones go where there are few."""
 
     def __init__(self, memory: Memory) -> None:
+        self._process = memory.process
         self._cells = Cells(memory, "connections")
+        # When those last looked that didn't for too long: one that hangs is waited for once.
+        self._hung: dict[int, int] = {}
+
+    def leaves(self, own: int, room: bool, now: float, since: float | None) -> bool:
+        """Tell how many this process has, and whether it has room for one; whether a new one is left to another.
+
+        now: monotonic seconds, the same in all processes. since: when that connection was first left; None: it wasn't.
+        """
+        now_us = int(now * 1e6)
+        more = self.more(own)
+        self._cells.put(LOOKED_AT, now_us if room else -now_us)
+        if room:
+            return more and since is None
+        return self._room_elsewhere(now_us, None if since is None else int(since * 1e6))
+
+    def _room_elsewhere(self, now_us: int, since_us: int | None) -> bool:
+        """Whether another process takes what came at ``since_us``, or may yet: it had room, or hasn't looked since."""
+        counts, looks = self._cells.of(IN_FLIGHT), self._cells.of(LOOKED_AT)
+        for process, (count, look) in enumerate(zip(counts, looks, strict=True)):
+            if not count or process == self._process:
+                continue
+            if since_us is None:
+                return True
+            if self._hung.get(process) == look:
+                continue
+            if now_us - max(abs(look), since_us) >= UNSEEN_US:
+                self._hung[process] = look
+            elif look > 0 or -look < since_us:
+                return True
+        return False
 
     def more(self, own: int) -> bool:
         """Tell that this process has ``own``; whether that is more than another has, by an eighth at least."""

@@ -1,7 +1,7 @@
 """Accepts connections from sockets that others may accept from too, some in each turn of the loop.
 
-On the path of new connections, not of requests. A connection may be left to another process for a moment, and is taken
-if it is still there then. When there is no file or memory for one it stays in the queue, and this rests.
+On the path of new connections, not of requests. A connection may be left to another process for a moment, again and
+again while that one may still take it. When there is no file or memory for one it stays in the queue, and this rests.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from time import monotonic
 from typing import ClassVar, Final
 
 log = logging.getLogger("headrace.router")
@@ -38,8 +39,9 @@ class Accepting(ABC):
             self._loop.add_reader(each, self._accept, each)
 
     @abstractmethod
-    def _leaves(self) -> bool:
-        """Whether a new connection is left to others for a moment."""
+    def _leaves(self, since: float | None) -> bool:
+        """Whether a new connection is left to others for a moment. since: when it was first left, by ``monotonic``;
+        None: it wasn't yet."""
 
     @abstractmethod
     def _arrived(self, made: socket.socket) -> None:
@@ -53,10 +55,10 @@ class Accepting(ABC):
                 self._loop.remove_reader(each)
                 each.close()
 
-    def _accept(self, listening: socket.socket, left: bool = False) -> None:
+    def _accept(self, listening: socket.socket, since: float | None = None, *, leave: bool = True) -> None:
         for _ in range(self.at_once):
-            if not left and self._leaves():
-                self._again(listening, LEFT)
+            if leave and self._leaves(since):
+                self._again(listening, LEFT, monotonic() if since is None else since)
                 return
             try:
                 made, _ = listening.accept()
@@ -65,16 +67,16 @@ class Accepting(ABC):
             except OSError as error:
                 # Out of files or memory: the connection stays in the queue, and to ask again at once would spin.
                 log.warning("can't accept a connection: %s", error.strerror or error)
-                self._again(listening, REST)
+                self._again(listening, REST, None)
                 return
             made.setblocking(False)
             self._arrived(made)
 
-    def _again(self, listening: socket.socket, seconds: float) -> None:
+    def _again(self, listening: socket.socket, seconds: float, since: float | None) -> None:
         self._loop.remove_reader(listening)
-        self._loop.call_later(seconds, self._resume, listening)
+        self._loop.call_later(seconds, self._resume, listening, since)
 
-    def _resume(self, listening: socket.socket) -> None:
+    def _resume(self, listening: socket.socket, since: float | None) -> None:
         if not self._closed:
             self._loop.add_reader(listening, self._accept, listening)
-            self._accept(listening, left=True)
+            self._accept(listening, since)

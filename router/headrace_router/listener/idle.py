@@ -59,8 +59,15 @@ class Idle:
         self._begun.pop(connection, None)
 
     def take(self, now: float) -> ClientConnection | None:
-        """The one that has idled longest, or else one whose first head is late; it leaves the order. None: there is
-        none. now: on the loop's clock."""
+        """``find``; it leaves the order."""
+        found = self.find(now)
+        if found is not None:
+            self.discard(found)
+        return found
+
+    def find(self, now: float) -> ClientConnection | None:
+        """The one that has idled longest, or else one whose first head is late. None: there is none. now: on the loop's
+        clock."""
         found = self._first(self._order, now)
         return found if found is not None else self._first(self._begun, now)
 
@@ -75,7 +82,6 @@ class Idle:
                 if connection.begins:
                     self._begun[connection] = None
             elif connection.spare(now):
-                del order[connection]
                 return connection
             else:
                 order.move_to_end(connection)

@@ -2,7 +2,8 @@
 
 On the path of new connections, not of requests. The kernel wakes all that listen, and whoever is first would take all
 that is there; connections stay for hours where they are. So a process that has more of them than another leaves a new
-one alone for a moment, then takes it if it is still there. Must not keep a connection waiting for longer than that.
+one alone for a moment, then takes it if it is still there; one that would have to refuse it leaves it to others for as
+long as they may have room. Must not keep a connection waiting for longer than that.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import ClassVar
 
 from headrace_router.listener.accepting import Accepting
 from headrace_router.listener.listener import Listener
 
+# Told how many of clients' connections this process has, whether it has room for one more, the time and since when that
+# one has been left; says whether it is to be left to another process.
+Leaves = Callable[[int, bool, float, float | None], bool]
+
 
 class Inherited(Accepting):
     """Accepts from ``sockets`` until closed, which ends this process's part alone. To be made inside a running loop.
 
-    more: told how many connections this process has, says whether that is more than others have.
+    leaves: see OneOf.
     """
 
     at_once: ClassVar[int] = 8
 
-    def __init__(self, listener: Listener, sockets: Sequence[socket.socket], more: Callable[[int], bool]) -> None:
+    def __init__(self, listener: Listener, sockets: Sequence[socket.socket], leaves: Leaves) -> None:
         super().__init__(sockets)
         self._listener = listener
-        self._more = more
+        self._left = leaves
         self._making: set[asyncio.Task[None]] = set()
 
     async def made(self) -> None:
@@ -35,8 +41,9 @@ class Inherited(Accepting):
         if self._making:
             await asyncio.wait(self._making)
 
-    def _leaves(self) -> bool:
-        return self._more(len(self._listener.connections) + len(self._making))
+    def _leaves(self, since: float | None) -> bool:
+        making = len(self._making)
+        return self._left(len(self._listener.connections) + making, self._listener.room(making), monotonic(), since)
 
     def _arrived(self, made: socket.socket) -> None:
         task = self._loop.create_task(self._make(made), name="new connection")

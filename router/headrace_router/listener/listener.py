@@ -71,6 +71,13 @@ class Listener:
             self._idle.add(connection)
         return True
 
+    def room(self, coming: int) -> bool:
+        """Whether one more would be admitted, beside ``coming`` others that will be."""
+        if self._counted() + coming < self.limits.connections:
+            return True
+        self._crowd()
+        return self._idle.find(self.loop.time()) is not None
+
     def idles(self, connection: ClientConnection, *, anew: bool) -> None:
         """It waits for a request, from now on or (not ``anew``) as before, whatever it has sent."""
         if self._crowded:
@@ -95,14 +102,7 @@ class Listener:
 
     def _make_room(self) -> bool:
         """Close the connection that has idled longest, or one whose first head is late; False: there is none."""
-        if not self._crowded:
-            self._crowded = True
-            self._idle.fill(self.connections)
-            log.warning(
-                "%d clients' connections are open, and no more may be: new ones take the places of those that idle "
-                "or whose first head is late, or are refused",
-                self.limits.connections,
-            )
+        self._crowd()
         idle = self._idle.take(self.loop.time())
         if idle is None:
             return False
@@ -111,6 +111,17 @@ class Listener:
         else:
             idle.abort()
         return True
+
+    def _crowd(self) -> None:
+        """From now on it is known who idles."""
+        if not self._crowded:
+            self._crowded = True
+            self._idle.fill(self.connections)
+            log.warning(
+                "%d clients' connections are open, and no more may be: new ones take the places of those that idle "
+                "or whose first head is late, or are refused",
+                self.limits.connections,
+            )
 
     def _leaves(self, connection: ClientConnection) -> bool:
         """It counts no more; whether it has time to end."""

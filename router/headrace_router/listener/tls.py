@@ -154,7 +154,7 @@ class TlsServer(Accepting):
     """Accepts connections and hands those that agree on TLS to the listener's protocols.
 
     asyncio's own server keeps one context for as long as it listens; every connection here gets the newest. leave:
-    whether a new one is left to other processes for a moment (inherited.py).
+    whether one is left to other processes for a moment, told since when it has been (accepting.py).
     """
 
     at_once: ClassVar[int] = 128
@@ -164,7 +164,7 @@ class TlsServer(Accepting):
         tls: ClientTls,
         factory: Factory,
         sockets: Sequence[socket.socket],
-        leave: Callable[[], bool] = lambda: False,
+        leave: Callable[[float | None], bool] = lambda _: False,
     ) -> None:
         super().__init__(sockets)
         self._leave = leave
@@ -175,11 +175,11 @@ class TlsServer(Accepting):
         """Stop listening; what has connected by now goes on."""
         if not self._closed:
             for each in self.sockets:
-                self._accept(each, left=True)
+                self._accept(each, leave=False)
         super().close()
 
-    def _leaves(self) -> bool:
-        return self._leave()
+    def _leaves(self, since: float | None) -> bool:
+        return self._leave(since)
 
     def _arrived(self, made: socket.socket) -> None:
         self._tls.handshakes.arrived(_Handshake(made, self._tls.newest, self._factory))

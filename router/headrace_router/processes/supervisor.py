@@ -281,8 +281,8 @@ class Supervisor:
             each.close()
         self._memory.become(number)
         states, turn = SharedStates(self._memory), LogTurn(self._memory)
-        more = SharedConnections(self._memory).more
-        one_of = OneOf(number, self._processes, self._clients, states, turn, more)
+        leaves = SharedConnections(self._memory).leaves
+        one_of = OneOf(number, self._processes, self._clients, states, turn, leaves)
         return uvloop.run(work(self._settings, one_of, control))
 
     def _pages(self, control: socket.socket) -> int:

@@ -12,6 +12,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -128,6 +129,8 @@ async def work(settings: Settings, one_of: OneOf, control: socket.socket) -> int
     for asker in askers:
         answers.hear(asker)
     hear = answers.hear
+    # Whoever has no room for a new connection is to know who may have some.
+    one_of.leaves(0, True, monotonic(), None)
     words.tell(control, words.SERVING)
     await ending.begun.wait()
     await router.stop(ending.hurry, drain_delay=None if ending.gentle else 0.0)

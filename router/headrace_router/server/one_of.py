@@ -15,6 +15,7 @@ from headrace_router.core.build_view import build_view
 from headrace_router.core.selection import Selector
 from headrace_router.core.shared_selection import SharedSelector
 from headrace_router.core.states import ALONE, States
+from headrace_router.listener.inherited import Leaves
 from headrace_router.proxy.waiting import LOOK_EVERY
 
 # Seconds between two looks for room while somebody waits: no other process tells of what it gives back.
@@ -25,8 +26,7 @@ LOOK_OFTEN: Final = 0.01
 class OneOf:
     """process: its number, from 0. sockets: clients' listeners that all have; none: it makes its own, and own pages.
 
-    turn: of who writes the access log. more: told how many of clients' connections it has, says whether others have
-    fewer.
+    turn: of who writes the access log. leaves: whether a new connection is left to another process.
     """
 
     process: int = 0
@@ -34,7 +34,7 @@ class OneOf:
     sockets: Sequence[socket.socket] = ()
     states: States = ALONE
     turn: AbstractContextManager[None] | None = None
-    more: Callable[[int], bool] = lambda _: False
+    leaves: Leaves = lambda *_: False
 
     def selector(self, chance: Callable[[], float], wall_offset: float) -> Selector:
         """Its selection, at a part of a turn far from the others'; ``chance`` gives numbers from 0 to 1."""

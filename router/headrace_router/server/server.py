@@ -258,10 +258,12 @@ class Router:
                 self.access.tls,
                 self._listener,
                 at,
-                lambda: self._one_of.more(len(self._listener.connections) + len(handshakes)),
+                lambda since: self._one_of.leaves(
+                    len(self._listener.connections) + len(handshakes), self._listener.room(0), time.monotonic(), since
+                ),
             )
         if sockets:
-            return Inherited(self._listener, sockets, self._one_of.more)
+            return Inherited(self._listener, sockets, self._one_of.leaves)
         if (both := of_both_families(host, port, BACKLOG)) is not None:
             return await loop.create_server(self._listener, sock=both, backlog=BACKLOG)
         return await loop.create_server(self._listener, host, port, backlog=BACKLOG)

@@ -12,13 +12,13 @@ from headrace_router.listener.limits import Limits
 from headrace_router.server.access_files import AccessFiles
 from headrace_router.server.server import Router
 from support.certificates import Authority
+from support.dripping import LARGE, LEFT, dripped, framed, most
 from support.fake_engine import Exchange, FakeEngine
 from support.raw_client import RawClient, ask, post
 from support.router_process import metric, router_in_loop, until
 from support.router_table import routing_table
 
 ASK = post({"model": "m"})
-LARGE = b'{"model":"m","prompt":"%b"}' % (b"x" * 40_000)
 
 
 @contextlib.asynccontextmanager
@@ -114,21 +114,7 @@ async def test_hundreds_that_idle_keep_nobody_out(tmp_path: Path, tls: bool) -> 
         await until(lambda: len(router._listener.connections) == 8)
 
 
-LEFT = 100
 BOTH = pytest.mark.parametrize("framing", ["length", "chunked"])
-
-
-def framed(framing: str, data: bytes) -> bytes:
-    """A part of the large body as it is sent."""
-    return data if framing == "length" else b"%x\r\n%b\r\n" % (len(data), data)
-
-
-def most(framing: str) -> bytes:
-    """The large request but for its last bytes."""
-    head, _, _ = post(LARGE).partition(b"\r\n\r\n")
-    if framing == "chunked":
-        head = head.partition(b"Content-Length")[0] + b"Transfer-Encoding: chunked"
-    return head + b"\r\n\r\n" + framed(framing, LARGE[:-LEFT])
 
 
 @BOTH
@@ -140,13 +126,7 @@ async def test_dripped_bodies_give_their_memory_to_others(tmp_path: Path, framin
         await slow.send(most(framing))
         await until(lambda: router.proxy.memory.held == len(LARGE) - LEFT)
         assert (await ask(router.address, post(LARGE))).code == "router_overloaded"
-        answering = asyncio.create_task(slow.answer())
-        for byte in LARGE[-LEFT:-1]:
-            await slow.send(framed(framing, bytes([byte])))
-            await asyncio.wait({answering}, timeout=every)
-            if answering.done():
-                break
-        answer = await answering
+        answer = await dripped(slow, framing, every)
         assert (answer.status, answer.code) == (408, "body_timeout")
         assert answer.header("Connection") == "close"
         assert router.proxy.memory.held == 0

@@ -74,6 +74,25 @@ def test_who_has_begun_a_request_keeps_its_place(data: bytes) -> None:
         assert len(side.listener.connections) == 2
 
 
+def test_whether_there_is_room_is_asked_at_nobodys_cost() -> None:
+    with client_side(Limits(connections=2)) as side:
+        clients = [used(side)]
+        assert [side.listener.room(coming) for coming in (0, 1)] == [True, True], "the idle one counts"
+        clients[0].protocol.data_received(HELD)
+        assert [side.listener.room(coming) for coming in (0, 1)] == [True, False]
+        clients.append(used(side))
+        assert all(side.listener.room(0) for _ in range(3))
+        side.loop.advance()
+        assert not clients[1].closing
+        clients[1].protocol.data_received(HELD)
+        assert not side.listener.room(0)
+        side.held(clients[1]).finish()
+        side.loop.advance()
+        assert side.listener.room(0)
+        side.connect()
+        assert clients[1].closing
+
+
 def test_whose_first_head_is_late_makes_room_after_the_idle_ones() -> None:
     """Half heads held their places for all of --head-timeout, and everybody else was refused."""
     with client_side(Limits(connections=4)) as side:

@@ -264,6 +264,38 @@ def test_who_has_more_connections_than_another_that_is_there_leaves_new_ones() -
     assert not second.more(1000)
 
 
+def test_who_has_no_room_leaves_new_ones_to_who_may_have_some() -> None:
+    """For as long as that one looks at them, or may be about to: one that hangs keeps nobody waiting."""
+    memory = SharedMemory(3)
+    ones = []
+    for number in range(3):
+        memory.become(number)
+        ones.append(SharedConnections(memory))
+    first, second, _ = ones
+    # Nobody else is there.
+    assert not first.leaves(9, False, 1.0, None)
+    assert not second.leaves(0, True, 1.0, None)
+    # One that had room long ago, and hasn't looked yet. It is waited for once.
+    assert first.leaves(9, False, 50.0, None)
+    assert first.leaves(9, False, 50.49, 50.0)
+    assert not first.leaves(9, False, 50.51, 50.0)
+    assert first.leaves(9, False, 50.6, None)
+    assert not first.leaves(9, False, 50.602, 50.6)
+    # One that looks and has room takes it sooner or later; one that looks and has none doesn't.
+    assert not second.leaves(9, True, 51.0, None)
+    assert first.leaves(9, False, 51.49, 50.7)
+    assert not first.leaves(9, False, 51.51, 50.7)
+    assert second.leaves(9, False, 60.001, None)
+    assert not first.leaves(9, False, 60.002, 60.0)
+    assert first.leaves(9, False, 60.003, None), "that was another connection"
+    # Who has room takes what it has left once, as before.
+    assert first.leaves(50, True, 70.0, None)
+    assert not first.leaves(50, True, 70.002, 70.0)
+    # Who has ended takes none.
+    memory.clear(1)
+    assert not first.leaves(9, False, 80.0, None)
+
+
 async def test_a_connection_that_others_leave_is_taken_after_a_moment() -> None:
     """Nobody waits for a process that hangs."""
     made: list[object] = []
@@ -271,6 +303,9 @@ async def test_a_connection_that_others_leave_is_taken_after_a_moment() -> None:
 
     class Here:
         connections = made
+
+        def room(self, coming: int) -> bool:
+            return coming == 0
 
         def __call__(self) -> asyncio.Protocol:
             class Closes(asyncio.Protocol):
@@ -280,20 +315,20 @@ async def test_a_connection_that_others_leave_is_taken_after_a_moment() -> None:
 
             return Closes()
 
-    def more(own: int) -> bool:
-        asked.append(own)
-        return True
+    def leaves(own: int, room: bool, _now: float, since: float | None) -> bool:
+        asked.append((own, room))
+        return since is None
 
     listening = socket.create_server(("127.0.0.1", 0))
     address = listening.getsockname()
-    accepting = Inherited(Here(), [listening], more)  # type: ignore[arg-type]
+    accepting = Inherited(Here(), [listening], leaves)  # type: ignore[arg-type]
     for _ in range(2):
         reader, writer = await asyncio.open_connection(*address)
         assert await asyncio.wait_for(reader.read(), 20) == b""
         writer.close()
         await writer.wait_closed()
     await accepting.made()
-    assert asked[:1] == [0]
+    assert asked[:2] == [(0, True), (0, True)]
     assert len(made) == 2
     accepting.close()
     accepting.close()
