@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,12 +109,14 @@ def stopped(*processes: int) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def connected(router: Process, workers: list[int], to: int, count: int) -> AsyncIterator[list[RawClient]]:
+async def connected(
+    router: Process, workers: list[int], to: int, count: int, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[list[RawClient]]:
     """``count`` connections that worker ``to`` has accepted and no other."""
     async with contextlib.AsyncExitStack() as stack:
         with stopped(*(pid for number, pid in enumerate(workers) if number != to)):
             before = sockets(workers[to])
-            clients = [await stack.enter_async_context(RawClient(router.url)) for _ in range(count)]
+            clients = [await stack.enter_async_context(RawClient(router.url, tls)) for _ in range(count)]
 
             async def accepted() -> bool:
                 return sockets(workers[to]) >= before + count

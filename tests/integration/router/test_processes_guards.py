@@ -1,8 +1,12 @@
 """What clients hold of a router of several processes: every worker has bounds of its own, and the others serve on."""
 
 import asyncio
+import ssl
 from pathlib import Path
 
+import pytest
+
+from support.certificates import Authority
 from support.dripping import LARGE, dripped, most
 from support.fake_engine import EVENT, Exchange, FakeEngine, answers
 from support.raw_client import Answer, RawClient, ask, post
@@ -18,57 +22,68 @@ async def served(client: RawClient) -> bool:
     return (await client.answer()).status == 200
 
 
-async def asked_of(url: str, hung: int, data: bytes = ASK) -> Answer:
+async def asked_of(url: str, hung: int, data: bytes = ASK, tls: ssl.SSLContext | None = None) -> Answer:
     """The answer to a request on a new connection while one worker, by pid, hangs."""
     with stopped(hung):
-        return await ask(url, data)
+        return await ask(url, data, tls=tls)
 
 
-async def test_a_full_worker_makes_room_for_new_connections_or_leaves_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["plain", "tls"])
+async def test_a_full_worker_makes_room_for_new_connections_or_leaves_them(tmp_path: Path, form: str) -> None:
     """--max-connections is each worker's. Who has nothing but running requests leaves a new connection to who has an
     idle one; refused is it where nobody has, or who may have hangs."""
     script = Streaming()
     refusals: list[int] = []
+    bounds, tls = ["--max-connections", "3"], None
+    if form == "tls":
+        authority = Authority()
+        cert, key = authority.issue("127.0.0.1").write(tmp_path / "tls")
+        bounds += ["--tls-cert", str(cert), "--tls-key", str(key)]
+        tls = authority.client()
 
     async def both(exchange: Exchange) -> None:
         await (script(exchange) if b"stream" in exchange.request.body else answers(exchange))
 
-    async with FakeEngine(both) as engine, started(tmp_path, engine, "--max-connections", "3") as router:
+    async with FakeEngine(both) as engine, started(tmp_path, engine, *bounds) as router:
         workers = await pids(router)
-        async with connected(router, workers, 0, 3) as first, connected(router, workers, 1, 3) as second:
+        async with connected(router, workers, 0, 3, tls) as first, connected(router, workers, 1, 3, tls) as second:
             for client in (*first, *second):
                 assert await served(client)
             # The oldest of the worker that takes it; of the other one none.
-            assert (await asked_of(router.url, workers[1])).status == 200
+            assert (await asked_of(router.url, workers[1], tls=tls)).status == 200
             assert await first[0].to_end() == b""
             assert not first[0].reset
             for client in (*first[1:], *second):
                 assert await served(client)
 
-            async with connected(router, workers, 0, 1) as again:
+            async with connected(router, workers, 0, 1, tls) as again:
                 running = (*first[1:], *again)
                 for client in running:
                     await client.send(STREAM)
                     await client.until(EVENT)
                 # One after the other they take each other's places at the second worker.
                 for _ in range(30):
-                    assert (await ask(router.url, ASK)).status == 200
+                    assert (await ask(router.url, ASK, tls=tls)).status == 200
                 # Nobody waits for a worker that hangs, and nobody is cut.
-                refused = await asked_of(router.url, workers[1])
+                refused = await asked_of(router.url, workers[1], tls=tls)
                 assert (refused.status, refused.code) == (503, "too_many_connections")
 
                 async def serves_again() -> bool:
-                    answer = await ask(router.url, ASK)
+                    answer = await ask(router.url, ASK, tls=tls)
                     refusals.append(answer.status)
                     return answer.status == 200
 
                 await until_async(serves_again)
                 # Nor is anybody taken in once all run in both.
-                async with RawClient(router.url) as one, RawClient(router.url) as two, RawClient(router.url) as three:
+                async with (
+                    RawClient(router.url, tls) as one,
+                    RawClient(router.url, tls) as two,
+                    RawClient(router.url, tls) as three,
+                ):
                     for client in (one, two, three):
                         await client.send(STREAM)
                         await client.until(EVENT)
-                    refused = await ask(router.url, ASK)
+                    refused = await ask(router.url, ASK, tls=tls)
                     assert (refused.status, refused.code) == (503, "too_many_connections")
                     script.end.set()
                     for client in (*running, one, two, three):
