@@ -28,14 +28,14 @@ IN_USE = 6 * 3600.0  # seconds that a result is kept after its last use: a long 
 EXIT_ENVIRONMENT = 3
 
 
-def key() -> str:
-    """Hash of what the result is made from and by."""
+def key(source: Path = package.SOURCE, beside: Path = package.BESIDE) -> str:
+    """Hash of what the result is made from and by. source, beside: or copies of them."""
     said = subprocess.run([package.compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     by = [sys.version, said, *(f"{name} {version(name)}" for name in package.TOOLS)]
     by += [os.environ.get("CFLAGS", ""), str(sysconfig.get_config_var("EXT_SUFFIX"))]
     # The versions of what is imported: its types are read too.
     locked = package.ROOT / "requirements" / "router.txt"
-    return cache.content_hash([package.HERE, locked, package.SOURCE, package.BESIDE], *by)
+    return cache.content_hash([package.HERE, locked, source, beside], *by)
 
 
 def compiled(jobs: int) -> Path:
@@ -45,7 +45,14 @@ def compiled(jobs: int) -> Path:
         Unable: this machine can't compile it.
     """
     package.need(install=True)
-    return cache.part("router-compiled", key(), lambda place: package.make(place, jobs), in_use=IN_USE)
+    wanted = key()
+
+    def same(copies: Path) -> None:
+        # Others' results may have been made first, for minutes, while somebody edits.
+        if key(copies / package.SOURCE.name, copies / package.BESIDE.name) != wanted:
+            raise package.Unable("the router's source changed after this had begun; right would be to run it again")
+
+    return cache.part("router-compiled", wanted, lambda place: package.make(place, jobs, copied=same), in_use=IN_USE)
 
 
 def main() -> int:

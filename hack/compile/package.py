@@ -15,6 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -95,8 +96,10 @@ def compiler() -> str:
     return (os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc").split()[0]
 
 
-def make(folder: Path, jobs: int, *, install: bool = True) -> None:
+def make(folder: Path, jobs: int, *, install: bool = True, copied: Callable[[Path], None] = lambda _: None) -> None:
     """Put the package into ``folder`` (it is there, and empty), compiled. ``install``: see ``need``.
+
+    copied: told of the folder with the copies of SOURCE and BESIDE that it is made from.
 
     Raises:
         Unable: a tool is missing, or it couldn't be compiled.
@@ -106,6 +109,7 @@ def make(folder: Path, jobs: int, *, install: bool = True) -> None:
         place = Path(name)
         for tree in (SOURCE, BESIDE):
             shutil.copytree(tree, place / tree.name, ignore=shutil.ignore_patterns("__pycache__"))
+        copied(place)
         # The order of sets, or nothing would be the same twice.
         env = {**os.environ, "PYTHONHASHSEED": "0", "MYPYPATH": name}
         command = [sys.executable, str(STEP), str(jobs), REHEARSAL, *modules()]
