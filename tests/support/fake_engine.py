@@ -7,7 +7,7 @@ A script is an async function of one Exchange; it runs for each request on a con
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import errno
 import ssl
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -75,9 +75,12 @@ class Exchange:
 
     async def closed_by_router(self) -> None:
         """Wait until the router has closed this connection."""
-        with contextlib.suppress(ConnectionError):
+        try:
             while await self.reader.read(65536):
                 pass
+        except OSError as error:
+            if not _gone(error):
+                raise
         self.writer.close()
 
     def close(self) -> None:
@@ -146,10 +149,11 @@ class FakeEngine:
         await self._notify()
         try:
             await self._requests(reader, writer, number)
-        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+        except (asyncio.IncompleteReadError, asyncio.CancelledError):
             writer.transport.abort()
         except Exception as error:  # noqa: BLE001
-            self.errors.append(error)
+            if not isinstance(error, OSError) or not _gone(error):
+                self.errors.append(error)
             writer.transport.abort()
         finally:
             writer.close()
@@ -177,6 +181,11 @@ class FakeEngine:
     async def _notify(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _gone(error: OSError) -> bool:
+    """Whether a connection was lost. ENOTCONN: it was reset before its own end of sending, which fails then."""
+    return isinstance(error, ConnectionError) or error.errno == errno.ENOTCONN
 
 
 async def answers(exchange: Exchange) -> None:
