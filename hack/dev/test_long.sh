@@ -64,7 +64,8 @@ part properties-compiled compiled env HEADRACE_EXAMPLES=10 "$bin/pytest" -q --fo
   tests/property/{http1,router_core,router_proxy} --timeout 1200
 part both-ways compiled env HEADRACE_EXAMPLES=16 "$bin/pytest" -q --form compiled \
   tests/integration/router/test_both_ways.py --timeout 1200
-part chaos-processes compiled "$bin/pytest" -q --form compiled -m long -k five $chaos
+part processes compiled "$bin/pytest" -q --form compiled -m long -k "five or rolled" $chaos \
+  tests/integration/router/test_rolled_under_load.py
 part demo-chaos "$bin/headrace" demo --plain --duration 240 --chaos operator
 part cluster-availability cluster high_availability
 part cluster-prometheus cluster prometheus_installed prometheus_live -k "not $calm"

@@ -198,7 +198,7 @@ def write(path: Path, engines: list[ChaosEngine], revision: int, weights: list[i
     ("processes", "seconds"),
     [
         pytest.param(1, 60.0, id="a minute"),
-        pytest.param(2, 12.0, id="two processes"),
+        pytest.param(2, 9.0, id="two processes"),
         pytest.param(1, 900.0, id="a quarter of an hour", marks=[pytest.mark.long, pytest.mark.timeout(1800)]),
         pytest.param(2, 300.0, id="two processes for five minutes", marks=[pytest.mark.long, pytest.mark.timeout(900)]),
     ],

@@ -73,7 +73,7 @@ async def use(balancer: Balancer, stop: asyncio.Event, counts: Counter[str], num
                 kept = answer.header("Connection") != "close" and number % 3 > 0
 
 
-@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.long)])
 async def test_two_replicas_are_rolled_and_no_request_is_lost(tmp_path: Path, processes: int) -> None:
     """Issue 5, SIGTERM under load; SHU-01 (https://github.com/gajus/http-terminator/issues/22): a client that keeps its
     connection hears that it closes and moves on before it does."""
