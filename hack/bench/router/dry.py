@@ -30,6 +30,8 @@ from compile.rehearsal.stage import Client, Stage, Unexpected, staged
 RUN, RUNS, COUNTED = 10, 400, 20  # requests a run, runs, requests whose bytecodes are counted
 EVENTS = 100  # of a stream, one a read
 SESSIONS = 64
+# What is asked and answered on the wire too (options.h, engine.c), and not what the compiler looked on at
+# (compile/rehearsal/usual.py): code that was made for the very bytes it is measured by would flatter itself.
 HEADERS = (
     "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nAccept-Encoding: gzip, deflate\r\n"
     "Connection: keep-alive\r\nAccept: application/json\r\nContent-Type: application/json\r\n"
@@ -52,7 +54,7 @@ EVENT = (
 
 
 def requests(body: int, stream: bool, key: str) -> list[bytes]:
-    """As load.c's."""
+    """As those of make_request in options.h."""
     made = []
     for session in range(2 * SESSIONS):
         model, name = ours.MODELS[session % 2], f"session-{session:08}"
