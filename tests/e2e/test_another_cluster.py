@@ -177,6 +177,7 @@ def test_routers_in_another_cluster_serve_what_is_published_there(far: Far) -> N
     standing = far.there.get("configmap", "headrace-chat-fe-far", "--namespace=team-r")
     assert "ownerReferences" not in standing["metadata"]
     assert far.published()["status"] == "True"
+    await_true(lambda: lease(far.there, "team-r"), "a heartbeat beside it")
     heartbeat = lease(far.there, "team-r")
     assert heartbeat is not None
     assert heartbeat["spec"]["holderIdentity"].startswith("headrace-operator-")

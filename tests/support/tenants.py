@@ -74,6 +74,11 @@ class Installation:
         if wait:
             self.rolled_out(f"{self.name}-operator")
 
+    def scale(self, replicas: int) -> None:
+        """Let so many pods of its operator run."""
+        words = "scale", f"deployment/{self.name}-operator", f"--namespace={self.namespace}"
+        self.cluster.kubectl(*words, f"--replicas={replicas}", "--timeout=60s")
+
     def logs(self, component: str = "operator") -> str:
         chosen = f"--selector=app.kubernetes.io/component={component}", f"--namespace={self.namespace}"
         return self.cluster.kubectl("logs", *chosen, "--tail=-1", check=False).stdout
