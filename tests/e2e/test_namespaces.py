@@ -222,7 +222,7 @@ def test_what_tenants_name_that_is_not_theirs_or_not_there(
     """A ConfigMap of somebody else, Services that don't exist or have no pods of their own: said, and nobody hurt."""
     engine, policy = manifests("team-a", frontend="fe-odd")[-2:]
     before = cluster.get("configmap", "kube-root-ca.crt", "--namespace=team-a")
-    stood = table(cluster, "team-a", TABLE)["identity"]
+    stood = term(cluster, "team-a", TABLE)
     apply(cluster, [odd_service("outside", type="ExternalName", externalName="example.invalid")])
     apply(cluster, [odd_service("bare", ports=[{"port": 8000}])])
     odd = {"nowhere": "nowhere", "outside": "outside", "bare": "bare"}
@@ -267,7 +267,7 @@ def test_what_tenants_name_that_is_not_theirs_or_not_there(
     assert "kube-root-ca.crt" in published("grabbing")["message"]
     after = cluster.get("configmap", "kube-root-ca.crt", "--namespace=team-a")
     assert after == before
-    assert table(cluster, "team-a", TABLE)["identity"] == stood
+    assert term(cluster, "team-a", TABLE) == stood
     cluster.kubectl("delete", "rpol,ieng", *odd, "grabbing", "--namespace=team-a", "--ignore-not-found")
     cluster.kubectl("delete", "service", "outside", "bare", "--namespace=team-a")
 
