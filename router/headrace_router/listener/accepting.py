@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import ClassVar, Final
 
+from headrace_router.listener.sockets import arrived
+
 log = logging.getLogger("headrace.router")
 
 # Seconds that a connection is left to others.
@@ -39,9 +41,9 @@ class Accepting(ABC):
             self._loop.add_reader(each, self._accept, each)
 
     @abstractmethod
-    def _leaves(self, since: float | None) -> bool:
+    def _leaves(self, since: float | None, *, able: bool = True) -> bool:
         """Whether a new connection is left to others for a moment. since: when it was first left, by ``monotonic``;
-        None: it wasn't yet."""
+        None: it wasn't yet. able: False: this process can't accept it, and others are to know."""
 
     @abstractmethod
     def _arrived(self, made: socket.socket) -> None:
@@ -67,6 +69,8 @@ class Accepting(ABC):
             except OSError as error:
                 # Out of files or memory: the connection stays in the queue, and to ask again at once would spin.
                 log.warning("can't accept a connection: %s", error.strerror or error)
+                if leave:
+                    self._leaves(since, able=False)
                 self._again(listening, REST, None)
                 return
             made.setblocking(False)
@@ -79,4 +83,6 @@ class Accepting(ABC):
     def _resume(self, listening: socket.socket, since: float | None) -> None:
         if not self._closed:
             self._loop.add_reader(listening, self._accept, listening)
-            self._accept(listening, since)
+            # Taken by another meanwhile, it isn't waited for any more.
+            if arrived(listening):
+                self._accept(listening, since)

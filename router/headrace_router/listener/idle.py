@@ -59,34 +59,40 @@ class Idle:
         self._begun.pop(connection, None)
 
     def take(self, now: float) -> ClientConnection | None:
-        """``find``; it leaves the order."""
-        found = self.find(now)
-        if found is not None:
-            self.discard(found)
-        return found
+        """The first that can be spared; it leaves the order. None: there is none. now: on the loop's clock."""
+        found = self.spared(now, 1)
+        if not found:
+            return None
+        self.discard(found[0])
+        return found[0]
 
-    def find(self, now: float) -> ClientConnection | None:
-        """The one that has idled longest, or else one whose first head is late. None: there is none. now: on the loop's
-        clock."""
-        found = self._first(self._order, now)
-        return found if found is not None else self._first(self._begun, now)
+    def spared(self, now: float, wanted: int) -> list[ClientConnection]:
+        """Up to ``wanted`` of those that have idled longest, then of those whose first head is late. now: see take."""
+        found = self._spared(self._order, now, wanted)
+        return found if len(found) == wanted else found + self._spared(self._begun, now, wanted - len(found))
 
-    def _first(self, order: OrderedDict[ClientConnection, None], now: float) -> ClientConnection | None:
-        """The first that can be spared of one of the two. Who isn't what it was leaves it."""
-        looks = LOOKED_AT
-        while order and looks:
-            connection: ClientConnection = next(iter(order))
+    def _spared(self, order: OrderedDict[ClientConnection, None], now: float, wanted: int) -> list[ClientConnection]:
+        """Those of one of the two. Who isn't what it was leaves it."""
+        found: list[ClientConnection] = []
+        other: list[ClientConnection] = []
+        passed: list[ClientConnection] = []
+        for connection in order:
             if not (connection.waits if order is self._order else connection.begins):
-                # It comes back when its answer has ended.
-                del order[connection]
-                if connection.begins:
-                    self._begun[connection] = None
+                other.append(connection)
             elif connection.spare(now):
-                return connection
+                found.append(connection)
             else:
-                order.move_to_end(connection)
-                looks -= 1
-        return None
+                passed.append(connection)
+            if len(found) == wanted or len(passed) == LOOKED_AT:
+                break
+        for connection in passed:
+            order.move_to_end(connection)
+        for connection in other:
+            # It comes back when its answer has ended.
+            del order[connection]
+            if connection.begins:
+                self._begun[connection] = None
+        return found
 
 
 def _since(connection: ClientConnection) -> float:

@@ -34,24 +34,26 @@ class Inherited(Accepting):
         super().__init__(sockets)
         self._listener = listener
         self._left = leaves
-        self._making: set[asyncio.Task[None]] = set()
+        self._making: dict[asyncio.Task[None], asyncio.Protocol] = {}
 
     async def made(self) -> None:
         """Until every connection that was accepted is the listener's."""
         if self._making:
             await asyncio.wait(self._making)
 
-    def _leaves(self, since: float | None) -> bool:
+    def _leaves(self, since: float | None, *, able: bool = True) -> bool:
         making = len(self._making)
-        return self._left(len(self._listener.connections) + making, self._listener.room(making), monotonic(), since)
+        room = able and self._listener.room(making, self._making.values())
+        return self._left(len(self._listener.connections) + making, room, monotonic(), since)
 
     def _arrived(self, made: socket.socket) -> None:
-        task = self._loop.create_task(self._make(made), name="new connection")
-        self._making.add(task)
-        task.add_done_callback(self._making.discard)
+        protocol = self._listener()
+        task = self._loop.create_task(self._make(made, protocol), name="new connection")
+        self._making[task] = protocol
+        task.add_done_callback(self._making.pop)
 
-    async def _make(self, made: socket.socket) -> None:
+    async def _make(self, made: socket.socket, protocol: asyncio.Protocol) -> None:
         try:
-            await self._loop.connect_accepted_socket(self._listener, made)
+            await self._loop.connect_accepted_socket(lambda: protocol, made)
         except OSError:
             made.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Final, cast
 
@@ -29,6 +30,8 @@ log = logging.getLogger("headrace.router")
 SWEEP: Final = 1.0
 # Connections on their way out for want of room that have time for it, told so or closed while idle; more are cut.
 TOLD: Final = 256
+# Idle connections that are looked for at most, to make room for as many that arrive.
+ROOM: Final = 64
 _LOOK: Final = 0.01
 
 
@@ -71,12 +74,20 @@ class Listener:
             self._idle.add(connection)
         return True
 
-    def room(self, coming: int) -> bool:
-        """Whether one more would be admitted, beside ``coming`` others that will be."""
-        if self._counted() + coming < self.limits.connections:
+    def room(self, arriving: int, protocols: Iterable[object]) -> bool:
+        """Whether one more would be admitted, behind those that are ``arriving``; of whom ``protocols`` are there
+        already, and may have been admitted a moment ago."""
+        counted = self._counted()
+        most = self.limits.connections
+        if counted + arriving < most:
+            return True
+        connections = self.connections
+        coming = arriving - sum([protocol in connections for protocol in protocols])
+        wanted = counted + coming + 1 - most
+        if wanted <= 0:
             return True
         self._crowd()
-        return self._idle.find(self.loop.time()) is not None
+        return wanted <= ROOM and len(self._idle.spared(self.loop.time(), wanted)) >= wanted
 
     def idles(self, connection: ClientConnection, *, anew: bool) -> None:
         """It waits for a request, from now on or (not ``anew``) as before, whatever it has sent."""

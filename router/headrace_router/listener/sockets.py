@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import select
 import socket
 import struct
 import termios
@@ -82,6 +83,13 @@ def unread(transport: asyncio.BaseTransport) -> bool:
     except (OSError, ValueError):
         return False
     return bool(struct.unpack("i", waiting)[0])
+
+
+def arrived(listening: socket.socket) -> bool:
+    """Whether a connection waits to be accepted; for now, if others accept here too."""
+    poll = select.poll()
+    poll.register(listening, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def keep_alive(sockets: Iterable[socket.socket]) -> None:

@@ -52,6 +52,10 @@ class Handshakes:
     def __len__(self) -> int:
         return len(self._running) + len(self._waiting)
 
+    def protocols(self) -> Iterator[object]:
+        """Of those that have one by now."""
+        return (handshake.protocol for handshake in self._running if handshake.protocol is not None)
+
     def hopeful(self) -> bool:
         """Whether one goes on that nobody would take its place from yet."""
         now = asyncio.get_running_loop().time()
@@ -117,12 +121,17 @@ class _Handshake:
         self.socket = made
         self.accepted = asyncio.get_running_loop().time()
         self.task: asyncio.Task[None]
+        self.protocol: asyncio.BaseProtocol | None = None
         self._context = context
         self._factory = factory
 
     def begin(self, handshakes: Handshakes, seconds: float) -> None:
         """Shake hands, for so long at most."""
         self.task = asyncio.get_running_loop().create_task(self._run(handshakes, seconds), name="TLS handshake")
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        self.protocol = self._factory()
+        return self.protocol
 
     def break_off(self) -> None:
         """End it now; to the task it looks as if the client had left."""
@@ -133,7 +142,7 @@ class _Handshake:
         how = "failed"
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._factory,
+                self._protocol,
                 self.socket,
                 ssl=self._context(),
                 ssl_handshake_timeout=seconds,
@@ -154,7 +163,7 @@ class TlsServer(Accepting):
     """Accepts connections and hands those that agree on TLS to the listener's protocols.
 
     asyncio's own server keeps one context for as long as it listens; every connection here gets the newest. leave:
-    whether one is left to other processes for a moment, told since when it has been (accepting.py).
+    as Accepting's ``_leaves``: whether one is left to other processes for a moment.
     """
 
     at_once: ClassVar[int] = 128
@@ -164,7 +173,7 @@ class TlsServer(Accepting):
         tls: ClientTls,
         factory: Factory,
         sockets: Sequence[socket.socket],
-        leave: Callable[[float | None], bool] = lambda _: False,
+        leave: Callable[[float | None, bool], bool] = lambda *_: False,
     ) -> None:
         super().__init__(sockets)
         self._leave = leave
@@ -178,8 +187,8 @@ class TlsServer(Accepting):
                 self._accept(each, leave=False)
         super().close()
 
-    def _leaves(self, since: float | None) -> bool:
-        return self._leave(since)
+    def _leaves(self, since: float | None, *, able: bool = True) -> bool:
+        return self._leave(since, able)
 
     def _arrived(self, made: socket.socket) -> None:
         self._tls.handshakes.arrived(_Handshake(made, self._tls.newest, self._factory))

@@ -258,8 +258,11 @@ class Router:
                 self.access.tls,
                 self._listener,
                 at,
-                lambda since: self._one_of.leaves(
-                    len(self._listener.connections) + len(handshakes), self._listener.room(0), time.monotonic(), since
+                lambda since, able: self._one_of.leaves(
+                    len(self._listener.connections) + len(handshakes),
+                    able and self._listener.room(len(handshakes), handshakes.protocols()),
+                    time.monotonic(),
+                    since,
                 ),
             )
         if sockets:

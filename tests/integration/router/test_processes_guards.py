@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -28,23 +29,35 @@ async def asked_of(url: str, hung: int, data: bytes = ASK, tls: ssl.SSLContext |
         return await ask(url, data, tls=tls)
 
 
+def in_form(form: str, tmp_path: Path) -> tuple[list[str], ssl.SSLContext | None]:
+    """The router's options for ``plain`` or ``tls``, and what clients do."""
+    if form == "plain":
+        return [], None
+    authority = Authority()
+    cert, key = authority.issue("127.0.0.1").write(tmp_path / "tls")
+    return ["--tls-cert", str(cert), "--tls-key", str(key)], authority.client()
+
+
+def both_by(script: Streaming) -> Callable[[Exchange], Awaitable[None]]:
+    """An engine that streams by the script, and answers at once what asks for no stream."""
+
+    async def both(exchange: Exchange) -> None:
+        await (script(exchange) if b"stream" in exchange.request.body else answers(exchange))
+
+    return both
+
+
 @pytest.mark.parametrize("form", ["plain", "tls"])
 async def test_a_full_worker_makes_room_for_new_connections_or_leaves_them(tmp_path: Path, form: str) -> None:
     """--max-connections is each worker's. Who has nothing but running requests leaves a new connection to who has an
     idle one; refused is it where nobody has, or who may have hangs."""
     script = Streaming()
     refusals: list[int] = []
-    bounds, tls = ["--max-connections", "3"], None
-    if form == "tls":
-        authority = Authority()
-        cert, key = authority.issue("127.0.0.1").write(tmp_path / "tls")
-        bounds += ["--tls-cert", str(cert), "--tls-key", str(key)]
-        tls = authority.client()
-
-    async def both(exchange: Exchange) -> None:
-        await (script(exchange) if b"stream" in exchange.request.body else answers(exchange))
-
-    async with FakeEngine(both) as engine, started(tmp_path, engine, *bounds) as router:
+    options, tls = in_form(form, tmp_path)
+    async with (
+        FakeEngine(both_by(script)) as engine,
+        started(tmp_path, engine, "--max-connections", "3", *options) as router,
+    ):
         workers = await pids(router)
         async with connected(router, workers, 0, 3, tls) as first, connected(router, workers, 1, 3, tls) as second:
             for client in (*first, *second):
@@ -90,6 +103,32 @@ async def test_a_full_worker_makes_room_for_new_connections_or_leaves_them(tmp_p
                         assert (await client.answer()).complete
         expected = 2 + refusals.count(503)
         await reads(expected, router.admin, "headrace_refused_total", code="too_many_connections")
+
+
+@pytest.mark.parametrize("form", ["plain", "tls"])
+async def test_a_burst_finds_all_the_room_there_is(tmp_path: Path, form: str) -> None:
+    """One idle connection makes room for one newcomer: it counted for each of a burst, half of which was refused."""
+    script = Streaming()
+    options, tls = in_form(form, tmp_path)
+    async with (
+        FakeEngine(both_by(script)) as engine,
+        started(tmp_path, engine, "--max-connections", "8", *options) as router,
+    ):
+        workers = await pids(router)
+        async with connected(router, workers, 0, 8, tls) as first, connected(router, workers, 1, 8, tls) as second:
+            for client in (*first, *second):
+                assert await served(client)
+            running = (*first[1:], second[0])
+            for client in running:
+                await client.send(STREAM)
+                await client.until(EVENT)
+            for _ in range(3):
+                found = await asyncio.gather(*[ask(router.url, ASK, tls=tls) for _ in range(6)])
+                assert [answer.status for answer in found] == [200] * 6
+            script.end.set()
+            for client in running:
+                assert (await client.answer()).complete
+        await reads(0, router.admin, "headrace_refused_total", code="too_many_connections")
 
 
 async def test_slow_heads_are_answered_and_closed_by_every_worker(tmp_path: Path) -> None:

@@ -77,18 +77,21 @@ def test_who_has_begun_a_request_keeps_its_place(data: bytes) -> None:
 def test_whether_there_is_room_is_asked_at_nobodys_cost() -> None:
     with client_side(Limits(connections=2)) as side:
         clients = [used(side)]
-        assert [side.listener.room(coming) for coming in (0, 1)] == [True, True], "the idle one counts"
+        assert [side.listener.room(coming, ()) for coming in range(3)] == [True, True, False], (
+            "the idle one makes room once"
+        )
+        assert side.listener.room(2, [clients[0].protocol]), "who was admitted a moment ago counts once"
         clients[0].protocol.data_received(HELD)
-        assert [side.listener.room(coming) for coming in (0, 1)] == [True, False]
+        assert [side.listener.room(coming, ()) for coming in (0, 1)] == [True, False]
         clients.append(used(side))
-        assert all(side.listener.room(0) for _ in range(3))
+        assert all(side.listener.room(0, ()) for _ in range(3))
         side.loop.advance()
         assert not clients[1].closing
         clients[1].protocol.data_received(HELD)
-        assert not side.listener.room(0)
+        assert not side.listener.room(0, ())
         side.held(clients[1]).finish()
         side.loop.advance()
-        assert side.listener.room(0)
+        assert side.listener.room(0, ())
         side.connect()
         assert clients[1].closing
 

@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -304,8 +304,8 @@ async def test_a_connection_that_others_leave_is_taken_after_a_moment() -> None:
     class Here:
         connections = made
 
-        def room(self, coming: int) -> bool:
-            return coming == 0
+        def room(self, arriving: int, protocols: Iterable[object]) -> bool:
+            return arriving == len(list(protocols)) == 0
 
         def __call__(self) -> asyncio.Protocol:
             class Closes(asyncio.Protocol):
