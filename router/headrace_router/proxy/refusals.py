@@ -19,22 +19,12 @@ from headrace_router.http1.lines import made
 from headrace_router.http1.request_head import BadHead
 
 _JSON_KIND: Final = b"Content-Type: application/json\r\n"
-_OPENAI_TYPE: Final = {
-    400: "invalid_request_error",
-    401: "invalid_request_error",
-    404: "invalid_request_error",
-    405: "invalid_request_error",
-    413: "invalid_request_error",
-    415: "invalid_request_error",
-    429: "rate_limit_error",
-}
+# Where an API has a type of its own for a status; of all others the class decides whose fault it is.
+_OPENAI_TYPE: Final = {429: "rate_limit_error"}
 _ANTHROPIC_TYPE: Final = {
-    400: "invalid_request_error",
     401: "authentication_error",
     404: "not_found_error",
-    405: "invalid_request_error",
     413: "request_too_large",
-    415: "invalid_request_error",
     429: "rate_limit_error",
     503: "overloaded_error",
 }
@@ -63,10 +53,12 @@ class Refusal:
 
     def body(self, *, anthropic: bool) -> bytes:
         """The JSON error."""
+        client = self.status < 500
         if anthropic:
-            kind = _ANTHROPIC_TYPE.get(self.status, "api_error")
+            kind = _ANTHROPIC_TYPE.get(self.status, "invalid_request_error" if client else "api_error")
             return _json({"type": "error", "error": {"type": kind, "message": self.message, "code": self.code}})
-        return error_body(self.code, self.message, _OPENAI_TYPE.get(self.status, "server_error"))
+        kind = _OPENAI_TYPE.get(self.status, "invalid_request_error" if client else "server_error")
+        return error_body(self.code, self.message, kind)
 
     def lines(self) -> bytes:
         """Header lines beside the body, joined, each with its CRLF."""
