@@ -213,11 +213,11 @@ class Reading(Client):
 
     def _look_at_part(self, pending: bytearray) -> None:
         """What can't become a head is refused at once."""
-        bad = refuse_early(pending, self._scanned)
+        bad, most = refuse_early(pending, self._scanned), self._listener.limits.head_bytes
         if bad is not None:
             self._refuse_head(refusals.of_bad_head(bad))
-        elif len(pending) > self._listener.limits.head_bytes:
-            self._refuse_head(refusals.HEAD_TOO_LARGE)
+        elif len(pending) > most:
+            self._refuse_head(refusals.head_too_large(most))
         else:
             self._scanned = max(0, len(pending) - 3)
 
@@ -229,7 +229,7 @@ class Reading(Client):
             self._refuse_head(refusals.of_bad_head(head))
             return b""
         if end > limits.head_bytes or head.count > limits.head_lines:
-            self._refuse_head(refusals.HEAD_TOO_LARGE)
+            self._refuse_head(refusals.over_limits(end, limits.head_bytes, limits.head_lines))
             return b""
         proxy = self._listener.proxy
         self.served += 1

@@ -81,7 +81,6 @@ FAULT: Final = Refusal(500, "internal_error", "the router failed on this request
 TOO_MUCH: Final = Refusal(
     503, "router_overloaded", "the bodies of running requests take all memory that they may", retry_after=1.0
 )
-HEAD_TOO_LARGE: Final = Refusal(431, "header_too_large", "the request's head is larger than allowed", final=True)
 HEAD_TIMEOUT: Final = Refusal(408, "head_timeout", "the request's head did not come in time")
 BAD_FRAMING: Final = Refusal(400, "bad_request", "the body's framing is broken", final=True)
 
@@ -89,6 +88,18 @@ BAD_FRAMING: Final = Refusal(400, "bad_request", "the body's framing is broken",
 def of_bad_head(bad: BadHead) -> Refusal:
     """A head that can't be read in one way only."""
     return Refusal(bad.status, bad.code, bad.message, final=True)
+
+
+def head_too_large(most: int) -> Refusal:
+    """A head of more than ``most`` bytes."""
+    return Refusal(431, "header_too_large", f"the head has more than {most} bytes", final=True)
+
+
+def over_limits(size: int, most: int, lines: int) -> Refusal:
+    """A head of ``size`` bytes that has more than ``most``, or else more than ``lines`` header lines."""
+    if size > most:
+        return head_too_large(most)
+    return Refusal(431, "too_many_headers", f"the head has more than {lines} header lines", final=True)
 
 
 def body_stopped(seconds: float) -> Refusal:

@@ -6,12 +6,14 @@ import time
 import pytest
 
 from headrace_router.listener.limits import Limits
-from support.raw_client import RawClient, ask, post
+from support.raw_client import RawClient, ask, post, read_answer
 from support.router_process import until
 from support.stub_proxy import BOTH, CHUNKED, StubProxy, listening
 
 # A proxy of the test's own behind the listener.
 pytestmark = pytest.mark.stand_ins
+
+HEAD = b"POST /now HTTP/1.1\r\nHost: r\r\n"
 
 
 @BOTH
@@ -126,26 +128,30 @@ async def test_a_body_that_comes_slowly_but_comes_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "status"),
+    ("data", "status", "code", "named"),
     [
-        (b"POST /now HTTP/1.1\r\nHost: r\r\nX: " + b"y" * 5000, b"431"),
-        (b"POST /now HTTP/1.1\r\nHost: r\r\nX: " + b"y" * 5000 + b"\r\n\r\n", b"431"),
-        (b"POST /now HTTP/1.1\r\nHost: r\r\n" + b"X: y\r\n" * 30 + b"\r\n", b"431"),
-        (b"POST /now HTTP/1.1\nHost: r\n\n", b"400"),
-        (b"POST /now HTTP/1.1\r\nHost: r\n\r", b"400"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01", b"400"),
-        (b"GET / HTTP/3.9\r\n\r\n", b"505"),
+        (HEAD + b"X: " + b"y" * 5000, 431, "header_too_large", "more than 4096 bytes"),
+        (HEAD + b"X: " + b"y" * 5000 + b"\r\n\r\n", 431, "header_too_large", "more than 4096 bytes"),
+        (HEAD + b"X: y\r\n" * 30 + b"\r\n", 431, "too_many_headers", "more than 20 header lines"),
+        (HEAD + b"X: y\r\n" * 120 + b"\r\n", 431, "too_many_headers", "more than 100 header lines"),
+        (HEAD + b"X: y\r\n" * 19 + b"X: " + b"y" * 5000 + b"\r\n\r\n", 431, "header_too_large", "4096 bytes"),
+        (b"POST /now HTTP/1.1\nHost: r\n\n", 400, "bad_request", "CRLF"),
+        (b"POST /now HTTP/1.1\r\nHost: r\n\r", 400, "bad_request", "CRLF"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01", 400, "bad_request", "CRLF"),
+        (b"GET / HTTP/3.9\r\n\r\n", 505, "version_not_supported", "HTTP/1.1"),
     ],
-    ids=["part", "whole", "lines", "bare LF", "one bare LF", "TLS", "version"],
+    ids=["part", "whole", "lines", "far too many", "both", "bare LF", "one bare LF", "TLS", "version"],
 )
-async def test_heads_that_are_none_are_refused_at_once(data: bytes, status: bytes) -> None:
+async def test_heads_that_are_none_are_refused_at_once(data: bytes, status: int, code: str, named: str) -> None:
     proxy = StubProxy()
     limits = Limits(head_bytes=4096, head_lines=20)
     async with listening(proxy, limits) as (url, _), RawClient(url) as client:
         await client.send(data)
-        raw = await client.to_end()
-        assert raw.startswith(b"HTTP/1.1 " + status)
-        assert raw.count(b"HTTP/1.1 " + status) == 1
+        answer = read_answer(await client.to_end())
+        assert (answer.status, answer.code) == (status, code)
+        error = answer.json()["error"]
+        assert isinstance(error, dict)
+        assert named in error["message"]
         assert proxy.requests == []
 
 

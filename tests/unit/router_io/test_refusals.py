@@ -54,6 +54,7 @@ def defined() -> Iterator[Refusal]:
             module = importlib.import_module(found.name)
             yield from (each for each in vars(module).values() if isinstance(each, Refusal))
     yield from (refusals.body_stopped(1.0), refusals.body_too_slow(0.5, 500))
+    yield from (refusals.over_limits(9, 8, 7), refusals.over_limits(8, 8, 7))
     for kind in facts.RefusalKind:
         yield refusals.not_picked(facts.Refusal(kind, "x"))
     for hostile in HEADS:
