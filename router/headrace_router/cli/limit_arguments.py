@@ -34,8 +34,8 @@ _FLAGS: Final = (
     _Flag("body_rate", "--body-rate", "BYTES", 1, 2**30, "a second, at least, of a body that is being read"),
     _Flag("first_request", "--first-request-timeout", "S", 1, _DAY, "from connecting to the first whole head"),
     _Flag("idle", "--idle-timeout", "S", 1, _DAY, "between requests"),
-    _Flag("connections", "--max-connections", "N", 1, 10**7, "clients' connections"),
-    _Flag("body_memory", "--body-memory", "BYTES", 1024, _MOST, "bodies in memory, of all requests together"),
+    _Flag("connections", "--max-connections", "N", 1, 10**7, "clients' connections of each process, see --processes"),
+    _Flag("body_memory", "--body-memory", "BYTES", 1024, _MOST, "bodies in memory of each process, see --processes"),
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -39,6 +40,20 @@ def test_bounds() -> None:
     found, faults = limits("--max-head=16Ki", "--body-memory", "2Gi", "--head-timeout", "2.5", "--max-connections=7")
     assert faults == []
     assert (found.head_bytes, found.body_memory, found.head_seconds, found.connections) == (16384, 2**31, 2.5, 7)
+
+
+def test_help_says_which_bounds_each_process_has() -> None:
+    """Who plans a pod's memory by them multiplies them, and no others."""
+    parser = argparse.ArgumentParser()
+    assert COMMAND.add_arguments is not None
+    COMMAND.add_arguments(parser)
+    shown = {
+        flag: " ".join(lines.split())
+        for flag, lines in re.findall(r"^  (--[a-z-]+)(.*(?:\n   .*)*)", parser.format_help(), re.M)
+    }
+    assert shown.keys() >= {flag.flag for flag in limit_arguments._FLAGS}
+    each = {flag for flag, text in shown.items() if "of each process, see --processes" in text}
+    assert each == {"--max-connections", "--body-memory"}
 
 
 def test_every_flag_is_a_bound_of_its_own() -> None:
