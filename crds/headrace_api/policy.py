@@ -363,7 +363,9 @@ class RoutingPolicySpec(Spec, frozen=True, kw_only=True):
         Meta(
             max_length=32,
             extra_json_schema=SCALAR_SET,
-            description="Paths passed through beside the built-in ones, such as /v1/rerank.",
+            description="Paths passed through beside the built-in ones, such as /v1/rerank. The model is read from "
+            "JSON bodies; others (multipart forms, audio) pass where one model alone has the path, of all policies of "
+            "the front-end, else 400.",
         ),
     ] = ()
     staleness: Staleness = msgspec.field(default_factory=Staleness)

@@ -101,11 +101,13 @@ def too_large(limit: int) -> Refusal:
 def take_in(head: RequestHead, route: Route, known: Known, body: bytes) -> Asked | Refusal:
     """Understand a request whose head was not refused."""
     kind = route.kind
-    if kind is _POLICY and (only := known.only_model(route.path)) and (not body or not _is_json(head)):
+    other = kind is _POLICY and (not body or not _is_json(head))
+    if other and (only := known.only_model(route.path)):
         return _asked_of(only, None, head, route, known, body)
     read = read_body(body, known.fields)
     if not isinstance(read, Body):
-        return Refusal(400, read.code or "bad_request", read.message, final=True)
+        message = f"{read.message}; {_shared(route.path)}" if other else read.message
+        return Refusal(400, read.code or "bad_request", message, final=True)
     facts = read.facts
     if kind is _RESPONSES and (refusal := _stored(facts)):
         return refusal
@@ -147,6 +149,14 @@ def _values(lines: list[Line]) -> dict[bytes, bytes]:
         if line.value and line.name not in values:
             values[line.name] = line.value
     return values
+
+
+def _shared(path: str) -> str:
+    """Why a body that names no model can't pass on a path."""
+    return (
+        f"several models share the path {path}, and which one is meant is read from JSON alone; right would be a JSON "
+        "body with `model`, or for other bodies a path that only one model has"
+    )
 
 
 def _is_json(head: RequestHead) -> bool:
