@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import hmac
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -76,6 +77,38 @@ def keys(tmp_path: Path) -> ClientKeys:
 )
 def test_who(keys: ClientKeys, lines: Sequence[tuple[str, str]], verdict: str | int) -> None:
     assert asked(keys, *lines) == verdict
+
+
+def digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+@pytest.fixture
+def compared(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bytes, bytes]]:
+    """What was compared in constant time, in order."""
+    pairs: list[tuple[bytes, bytes]] = []
+
+    def stand_in(one: bytes, other: bytes) -> bool:
+        pairs.append((one, other))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr("headrace_router.listener.keys.compare_digest", stand_in)
+    return pairs
+
+
+def test_keys_are_compared_in_constant_time(keys: ClientKeys, compared: list[tuple[bytes, bytes]]) -> None:
+    """How long a refusal takes must not tell how much of a key was right."""
+    assert asked(keys, ("x-api-key", KEY)) == "alice"
+    assert compared == [(digest(KEY), digest(KEY))]
+    compared.clear()
+    # Two that are shown: as they are, for none of them is a secret of this side.
+    assert asked(keys, ("Authorization", f"Bearer {KEY}"), ("x-api-key", OTHER)) == 401
+    assert compared == [(KEY.encode(), OTHER.encode())]
+
+
+def test_what_that_comparison_says_counts(keys: ClientKeys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace_router.listener.keys.compare_digest", lambda *_: False)
+    assert asked(keys, ("x-api-key", KEY)) == 401
 
 
 def test_a_refusal_says_how_and_shows_nothing(keys: ClientKeys) -> None:
