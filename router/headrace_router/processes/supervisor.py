@@ -1,9 +1,9 @@
 """The process that starts a router's other processes, starts them again, and ends them; it serves nothing itself.
 
 Beside every path. It has no loop and no thread: whenever it forks, the child is a fresh router that shares the memory
-of what was imported. It holds the listeners, so that what waits to be accepted outlives any worker. A worker that dies
-is started again, later each time; one that dies again and again at once ends the router. Must not outlive its children,
-and they must not outlive it for longer than a shutdown takes.
+of what was imported. It holds the listeners, so that what waits to be accepted outlives any worker. A worker that ends
+well is replaced; one that dies is started again, later each time; one that dies again and again at once ends the
+router. Must not outlive its children, and they must not outlive it for longer than a shutdown takes.
 """
 
 from __future__ import annotations
@@ -217,6 +217,11 @@ class Supervisor:
                 log.warning("%s (pid %d) %s while the router ended", child.name, child.pid, _how(code))
             return
         now = time.monotonic()
+        if not code:
+            # Somebody told it to.
+            log.warning("%s (pid %d) drained and ended; it is replaced", child.name, child.pid)
+            place.at_once, place.due = 0, now
+            return
         if not self._said:
             # It has said itself why.
             self._code = code if code > 0 else EXIT_NEGATIVE
