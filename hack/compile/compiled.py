@@ -28,31 +28,47 @@ IN_USE = 6 * 3600.0  # seconds that a result is kept after its last use: a long 
 EXIT_ENVIRONMENT = 3
 
 
-def key(source: Path = package.SOURCE, beside: Path = package.BESIDE) -> str:
-    """Hash of what the result is made from and by. source, beside: or copies of them."""
+def made_by() -> str:
+    """Hash of the tools and steps that make the result."""
     said = subprocess.run([package.compiler(), "--version"], capture_output=True, text=True, check=True).stdout
     by = [sys.version, said, *(f"{name} {version(name)}" for name in package.TOOLS)]
     by += [os.environ.get("CFLAGS", ""), str(sysconfig.get_config_var("EXT_SUFFIX"))]
     # The versions of what is imported: its types are read too.
     locked = package.ROOT / "requirements" / "router.txt"
-    return cache.content_hash([package.HERE, locked, source, beside], *by)
+    return cache.content_hash([package.HERE, locked], *by)
+
+
+def key(by: str, source: Path = package.SOURCE, beside: Path = package.BESIDE) -> str:
+    """Hash of what the result is made from and by. by: see ``made_by``. source, beside: or copies of them."""
+    return cache.content_hash([source, beside], by)
 
 
 def compiled(jobs: int) -> Path:
     """The folder that holds the compiled package.
 
     Raises:
-        Unable: this machine can't compile it.
+        Unable: this machine can't compile it, or somebody edits what it is made from or by.
     """
     package.need(install=True)
-    wanted = key()
+    by = made_by()
+    wanted = key(by)
 
-    def same(copies: Path) -> None:
+    def made(place: Path) -> None:
         # Others' results may have been made first, for minutes, while somebody edits.
-        if key(copies / package.SOURCE.name, copies / package.BESIDE.name) != wanted:
-            raise package.Unable("the router's source changed after this had begun; right would be to run it again")
+        package.make(place, jobs, copied=lambda copies: _same(wanted, key(by, *_trees(copies)), "the router's source"))
+        # The steps run from where they stand, all along.
+        _same(by, made_by(), "how it is compiled (hack/compile, the compiler or its settings)")
 
-    return cache.part("router-compiled", wanted, lambda place: package.make(place, jobs, copied=same), in_use=IN_USE)
+    return cache.part("router-compiled", wanted, made, in_use=IN_USE)
+
+
+def _trees(copies: Path) -> tuple[Path, Path]:
+    return copies / package.SOURCE.name, copies / package.BESIDE.name
+
+
+def _same(before: str, now: str, what: str) -> None:
+    if now != before:
+        raise package.Unable(f"{what} changed after this had begun; right would be to run it again")
 
 
 def main() -> int:
