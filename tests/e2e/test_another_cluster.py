@@ -183,10 +183,14 @@ def test_routers_in_another_cluster_serve_what_is_published_there(far: Far) -> N
     assert heartbeat["spec"]["holderIdentity"].startswith("headrace-operator-")
     done = far.here.kubectl("get", "configmap", "headrace-chat-fe-far", "--namespace=team-r", check=False)
     assert done.returncode != 0, "there, and not here"
-    ready_page = json.loads(far.edge.page("edge-headrace-router-fe-far", 9090, "/readyz"))
-    assert ready_page["operator"]["state"] == "alive"
+    await_true(lambda: operator_state(far) == "alive", "the router has seen it beat")
     for verb in ("get", "list", "watch"):
         assert not far.edge.can("edge-headrace-remote", verb, "secrets")
+
+
+def operator_state(far: Far) -> object:
+    """What the router over there says of the operator."""
+    return json.loads(far.edge.page("edge-headrace-router-fe-far", 9090, "/readyz"))["operator"]["state"]
 
 
 @pytest.mark.parametrize(("down", "up"), [("pause", "resume"), ("stop", "start")])

@@ -22,7 +22,7 @@ RETURNED: Final = 1
 WANTS_SINCE: Final = 2
 WANTED_AT: Final = 3
 FIELDS: Final = 4
-# Of the row of clients' connections: when a process last looked at a new one; below 0, it had no room for it.
+# Of the row of clients' connections: when a process last looked at a new one; below 0, it surely had no room for it.
 LOOKED_AT: Final = WANTED_AT
 # Microseconds that a connection is left to a process that doesn't look at it: many a turn of a busy loop.
 UNSEEN_US: Final = 500_000
@@ -248,7 +248,9 @@ class SharedConnections:
         """
         now_us = int(now * 1e6)
         more = self.more(own)
-        self._cells.put(LOOKED_AT, now_us if room else -now_us)
+        # Not at the first look: what has just ended is counted for a turn of the loop.
+        none = not room and since is not None
+        self._cells.put(LOOKED_AT, -now_us if none else now_us)
         if room:
             return more and since is None
         return self._room_elsewhere(now_us, None if since is None else int(since * 1e6))

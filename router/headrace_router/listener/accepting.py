@@ -70,7 +70,7 @@ class Accepting(ABC):
                 # Out of files or memory: the connection stays in the queue, and to ask again at once would spin.
                 log.warning("can't accept a connection: %s", error.strerror or error)
                 if leave:
-                    self._leaves(since, able=False)
+                    self._leaves(monotonic() if since is None else since, able=False)
                 self._again(listening, REST, None)
                 return
             made.setblocking(False)

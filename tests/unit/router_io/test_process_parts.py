@@ -286,8 +286,10 @@ def test_who_has_no_room_leaves_new_ones_to_who_may_have_some() -> None:
     assert first.leaves(9, False, 51.49, 50.7)
     assert not first.leaves(9, False, 51.51, 50.7)
     assert second.leaves(9, False, 60.001, None)
-    assert not first.leaves(9, False, 60.002, 60.0)
-    assert first.leaves(9, False, 60.003, None), "that was another connection"
+    assert first.leaves(9, False, 60.002, 60.0), "what that one has may end in this very moment"
+    second.leaves(9, False, 60.003, 60.001)
+    assert not first.leaves(9, False, 60.004, 60.0)
+    assert first.leaves(9, False, 60.005, None), "that was another connection"
     # Who has room takes what it has left once, as before.
     assert first.leaves(50, True, 70.0, None)
     assert not first.leaves(50, True, 70.002, 70.0)
