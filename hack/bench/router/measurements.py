@@ -301,6 +301,7 @@ MEASUREMENTS = (
     ),
     Measurement("memory", "2,000 open streams", (*GENERAL, "sglang", "vllm"), memory, fresh=True, rounds=3),
     Measurement("affinity", "affinity by body field", ("ours", "ours-field"), affinity),
+    Measurement("access-log", "access log on, into a file (not judged)", ("ours", "ours-log"), unary(2048)),
     Measurement("swap", "table swap, 1,000 engines", ("ours-1000",), swaps, engines=1000),
     Measurement("processes", "2 processes", ("ours", "ours-2"), unary(2048)),
 )

@@ -179,6 +179,7 @@ def known_peers(other_checkout: Path | None = None) -> dict[str, Peer]:
         Peer("ours", ours.command(), ours.version, form="compiled"),
         Peer("ours-source", ours.command(), ours.version, form="source"),
         Peer("ours-field", ours.command(key="field"), ours.version, form="compiled"),
+        Peer("ours-log", ours.command(more=("--access-log",)), ours.version, form="compiled"),
         Peer("ours-1000", ours.command(inside=("--pauses", "pauses.txt")), ours.version, form="compiled"),
         Peer(
             "ours-2",

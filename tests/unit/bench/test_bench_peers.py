@@ -62,7 +62,7 @@ def test_versions_come_from_the_locked_files() -> None:
 def test_all_of_ours_are_compiled_but_the_one_that_says_source() -> None:
     forms = {name: peer.form for name, peer in known_peers(HERE).items()}
     assert forms.pop("ours-source") == "source"
-    assert {name for name, form in forms.items() if form} == {"ours", "ours-field", "ours-1000", "ours-2", "other"}
+    assert {name for name, form in forms.items() if form} == {"ours", "ours-field", "ours-log", "ours-1000", "ours-2", "other"}
     assert {form for form in forms.values() if form} == {"compiled"}
 
 
