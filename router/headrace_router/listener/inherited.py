@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
 from typing import ClassVar
 
@@ -20,6 +20,14 @@ from headrace_router.listener.listener import Listener
 # Told how many of clients' connections this process has, whether it has room for one more, the time and since when that
 # one has been left; says whether it is to be left to another process.
 Leaves = Callable[[int, bool, float, float | None], bool]
+
+
+def left(
+    leaves: Leaves, listener: Listener, arriving: int, protocols: Iterable[object], since: float | None, *, able: bool
+) -> bool:
+    """Whether one is left to another process. arriving, protocols: see Listener.room; since, able: see Accepting."""
+    room = able and listener.room(arriving, protocols)
+    return leaves(len(listener.connections) + arriving, room, monotonic(), since)
 
 
 class Inherited(Accepting):
@@ -42,9 +50,8 @@ class Inherited(Accepting):
             await asyncio.wait(self._making)
 
     def _leaves(self, since: float | None, *, able: bool = True) -> bool:
-        making = len(self._making)
-        room = able and self._listener.room(making, self._making.values())
-        return self._left(len(self._listener.connections) + making, room, monotonic(), since)
+        making = self._making
+        return left(self._left, self._listener, len(making), making.values(), since, able=able)
 
     def _arrived(self, made: socket.socket) -> None:
         protocol = self._listener()

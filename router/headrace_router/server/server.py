@@ -29,7 +29,7 @@ from headrace_router.core.view import TableView
 from headrace_router.endpoints.prober import probe_for_ever
 from headrace_router.endpoints.round_trips import RoundTrips, connecting
 from headrace_router.endpoints.services import Services
-from headrace_router.listener.inherited import Inherited
+from headrace_router.listener.inherited import Inherited, left
 from headrace_router.listener.limits import Limits
 from headrace_router.listener.listener import Listener
 from headrace_router.listener.sockets import keep_alive, listening, of_both_families
@@ -258,11 +258,8 @@ class Router:
                 self.access.tls,
                 self._listener,
                 at,
-                lambda since, able: self._one_of.leaves(
-                    len(self._listener.connections) + len(handshakes),
-                    able and self._listener.room(len(handshakes), handshakes.protocols()),
-                    time.monotonic(),
-                    since,
+                lambda since, able: left(
+                    self._one_of.leaves, self._listener, len(handshakes), handshakes.protocols(), since, able=able
                 ),
             )
         if sockets:
